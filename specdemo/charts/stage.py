@@ -28,9 +28,9 @@ BAR_GAP = 0.18
 LEAD_SIZE = 13
 """Diameter in pixels of the mark at the end of a line."""
 BESIDE_HELP = 0.95
-"""Right end of the speedup's legend, as a share of the chart's width. The help button is to its right."""
-SPEEDUP_NARROW = {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": 54}}
-"""Layout changes that give the legend of the speedup its own row on narrow screens."""
+"""Right end of the race's legend, as a share of the chart's width. The help button is to its right."""
+RACE_NARROW = {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": 54}}
+"""Layout changes that give the legend of the race its own row on narrow screens."""
 ROUND_HOVER = {"unifiedhovertitle": {"text": "round %{x}"}}
 LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft alone"}
 SELECTED = "selected"
@@ -44,14 +44,14 @@ def skeletons() -> dict[str, dict[str, Any]]:
 
     Each chart has Plotly's ``data`` and ``layout``. ``narrow`` contains layout changes for narrow charts.
     ``dense`` contains changes to traces, by ``uid``, for charts with more bars than fit. The browser sets the
-    axis ranges and ticks of ``speedup``, which changes in every round. The axes of the other charts always
+    axis ranges and ticks of ``race``, which changes in every round. The axes of the other charts always
     include the points of an invisible trace ``room``.
     """
     return {
         theme: {
             "rates": as_plain(_rates(colours)),
-            "speedup": as_plain(_speedup(colours), narrow=SPEEDUP_NARROW),
-            "race": as_plain(_race(colours)),
+            "speedup": as_plain(_speedup(colours)),
+            "race": as_plain(_race(colours), narrow=RACE_NARROW),
             "time": as_plain(_time(colours)),
             "position": as_plain(_position(colours), {"position": {"textposition": "none"}}),
             "ranks": as_plain(_ranks(colours)),
@@ -94,20 +94,13 @@ def _speedup(colours: Palette) -> go.Figure:
             curve("speedup", "measured", "%{y:.2f}× measured", {"color": colours.accepted}),
             curve("theory", "theory", "%{y:.2f}× in theory", {"color": colours.muted, "dash": "dot"}),
             _lead("speedup-lead", lead).update(legendgroup="speedup"),
+            room_for([0.5, 12.5], [0, 1.5]),
         ]
     )
-    # The chart is low, so its title and legend share a row. The legend is transparent, because the topmost
-    # axis label reaches into this row. The margins are fixed, because the browser draws over the chart and
-    # must know the position of the axes.
-    figure.update_layout(
-        frame("Speedup so far", colours),
-        title={"y": 1, "pad": {"t": 10}, "font": {"size": FONT_SIZE + 1}},
-        margin={"l": 56, "r": 14, "t": 32, "b": 44, "autoexpand": False},
-        legend={"x": BESIDE_HELP, "xanchor": "right", "y": 1, "bgcolor": "rgba(0, 0, 0, 0)"},
-    )
-    low = {"automargin": False, "title_standoff": 3}
-    figure.update_xaxes(axis_of("round", colours) | ROUND_HOVER, tickformat="d", **low)
-    figure.update_yaxes(axis_of("", colours), ticksuffix="×", **low)
+    figure.update_layout(frame("Speedup so far", colours))
+    rounds = {"tickformat": "d", "autorangeoptions": {"clipmin": 0.5}}
+    figure.update_xaxes(axis_of("round", colours) | rounds | ROUND_HOVER)
+    figure.update_yaxes(axis_of("", colours), ticksuffix="×", rangemode="tozero")
     figure.add_hline(y=1, line=alone_style(colours))
     below = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.03, "yanchor": "bottom", "showarrow": False}
     figure.add_annotation(below, name=NO_BASELINE, text="the target alone did not run", visible=False)
@@ -128,10 +121,18 @@ def _race(colours: Palette) -> go.Figure:
         figure.add_trace(line.update(legendgroup=lane))
         marker = {"color": colour, "symbol": symbol, "size": LEAD_SIZE}
         figure.add_trace(_lead(f"{lane}-lead", marker).update(legendgroup=lane))
-    figure.add_trace(room_for([0], [0]))
-    figure.update_layout(frame("The race: tokens over time", colours) | {"hovermode": "closest"})
-    figure.update_xaxes(_seconds(colours))
-    figure.update_yaxes(axis_of("tokens", colours), rangemode="tozero")
+    # The chart is low, so its title and legend share a row. The legend is transparent, because the topmost
+    # axis label reaches into this row. The margins are fixed, because the browser draws over the chart and
+    # must know the position of the axes.
+    figure.update_layout(
+        frame("The race", colours) | {"hovermode": "closest"},
+        title={"y": 1, "pad": {"t": 10}, "font": {"size": FONT_SIZE + 1}},
+        margin={"l": 56, "r": 14, "t": 32, "b": 44, "autoexpand": False},
+        legend={"x": BESIDE_HELP, "xanchor": "right", "y": 1, "bgcolor": "rgba(0, 0, 0, 0)"},
+    )
+    low = {"automargin": False, "title_standoff": 3}
+    figure.update_xaxes(axis_of("decode seconds", colours), **low)
+    figure.update_yaxes(axis_of("tokens", colours), **low)
     return figure
 
 
@@ -147,7 +148,7 @@ def _time(colours: Palette) -> go.Figure:
     )
     figure.update_layout(frame("Where the time goes", colours) | {"hovermode": "closest"})
     figure.update_layout(barmode="stack", bargap=0.35, margin={"r": 72})
-    figure.update_xaxes(_seconds(colours))
+    figure.update_xaxes(axis_of("decode seconds", colours), rangemode="tozero")
     figure.update_yaxes(axis_of("", colours), range=[1.5, -0.5], showgrid=False)
     return figure
 
@@ -213,7 +214,3 @@ def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
         fillcolor=f"{colours.accent}33",
         line={"color": colours.accent, "width": 2},
     )
-
-
-def _seconds(colours: Palette) -> dict[str, Any]:
-    return axis_of("decode seconds", colours) | {"rangemode": "tozero"}

@@ -155,7 +155,7 @@ def build_controls(
 def _summary(drafters: Sequence[str]) -> str:
     """Return a summary of the initial settings, in the form in which :func:`_keep_summary` updates it."""
     label = KINDS[_first(drafters)].label
-    return f"{label} · {DEFAULTS.rule} · T {DEFAULTS.temperature:g} · {DEFAULTS.max_new_tokens} tokens"
+    return f"{label} · {DEFAULTS.rule} · {DEFAULTS.max_new_tokens} tokens"
 
 
 def _first(drafters: Sequence[str]) -> str:

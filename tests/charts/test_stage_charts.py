@@ -21,7 +21,7 @@ FILLED = {
 }
 """Chart -> uids of the traces that the browser fills; also in ``tests/ui/js/plot_contents.test.js``."""
 
-LIVE = "speedup"
+LIVE = "race"
 """The chart whose axes the browser sets."""
 
 Figure = dict[str, Any]

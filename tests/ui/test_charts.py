@@ -23,7 +23,7 @@ NOTES = """() => document.querySelector('[data-plot=speedup]').layout.annotation
 def charts(page: Any, count: int, places: list[float] | None = None) -> dict[str, Event]:
     """Return the data of every chart once they show ``count`` speculative rounds."""
     # Charts out of sight are not drawn.
-    for part, name in ((".sd-live", "speedup"), (".sd-plots", "rates")):
+    for part, name in ((".sd-live", "race"), (".sd-plots", "rates")):
         page.locator(part).evaluate("node => node.scrollIntoView()")
         page.wait_for_function(PLAYED, arg=[name, count])
     page.locator("[data-plot=position]").evaluate("node => node.scrollIntoView()")

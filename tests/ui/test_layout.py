@@ -19,7 +19,7 @@ SMALLER = """([root, px]) => [...document.querySelectorAll(`${root}, ${root} *`)
     .map(node => `${node.tagName}.${node.className} ${node.textContent.trim().slice(0, 30)}`)"""
 PLACES = """() => [...document.querySelectorAll('.sd-lane, .sd-tools > *:not(.sd-told), .sd-bar')]
     .map(node => JSON.stringify(node.getBoundingClientRect()))"""
-LIVE = ("[data-role=rounds]", "[data-plot=speedup]")
+LIVE = ("[data-role=rounds]", "[data-plot=race]")
 LABELS = (".sd-claim", ".sd-lane h2", ".sd-rate", ".sd-key", ".sd-passes", ".sd-figure [data-label]")
 
 

@@ -1,4 +1,4 @@
-"""The chart of the speedup: its layer shows the same as the lanes, at once."""
+"""The race: its layer shows the same as the lanes, at once."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from specdemo.charts.palette import THEMES
 
 LAYER = "() => ({ ...document.querySelector('.sd-live-layer').dataset })"
 SETTLED = "() => document.querySelector('.sd-live-layer').hidden"
-AXES = """() => { const { layout } = document.querySelector('[data-plot=speedup]');
+AXES = """() => { const { layout } = document.querySelector('[data-plot=race]');
     return [layout.title.text, layout.xaxis.range, layout.xaxis.title.text, layout.yaxis.range[0]]; }"""
-LABELS = """() => [...document.querySelectorAll('[data-plot=speedup] .xtick text')]
+LABELS = """() => [...document.querySelectorAll('[data-plot=race] .ytick text')]
     .map(label => Number(label.textContent))"""
-DRAWN = "() => document.querySelector('[data-plot=speedup]').data[0].y"
-MARGINS = """() => { const { _fullLayout: full, layout } = document.querySelector('[data-plot=speedup]');
+DRAWN = "() => document.querySelector('[data-plot=race]').data[0].y"
+MARGINS = """() => { const { _fullLayout: full, layout } = document.querySelector('[data-plot=race]');
     const { l, r, t, b } = full._size; return [{ l, r, t, b }, layout.margin]; }"""
 WATCH = """ends => { window.pace = { worst: 0, shown: [], late: 0 };
     const layer = document.querySelector('.sd-live-layer');
@@ -51,6 +51,17 @@ def drawn(page: Any) -> list[float | None]:
     return page.evaluate(DRAWN)
 
 
+def last(events: list[Event]) -> Event:
+    """Return the totals of a run."""
+    return events[-1]["totals"]
+
+
+def slowest(events: list[Event]) -> float:
+    """Return the decode seconds of the lane that took the longest."""
+    lanes = ("seconds", "baseline_seconds", "draft_alone_seconds")
+    return max(last(events)[lane] or 0 for lane in lanes)
+
+
 def ends(events: list[Event]) -> list[float]:
     """Return the time at which each speculative round ended, on its lane's clock."""
     clock, ended = 0.0, []
@@ -65,10 +76,10 @@ def ends(events: list[Event]) -> list[float]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_title_and_empty_axes_stand_before_the_first_run(open_page, theme):
     page = open_page(height=TALL, theme=theme)
-    page.wait_for_selector("[data-plot=speedup].js-plotly-plot")
+    page.wait_for_selector("[data-plot=race].js-plotly-plot")
     page.wait_for_function(SETTLED)
-    assert page.evaluate(AXES) == ["Speedup so far", [0.5, 12.5], "round", 0]
-    assert page.evaluate(LABELS)[-1] == 12
+    assert page.evaluate(AXES) == ["The race", [0, 1], "decode seconds", 0]
+    assert page.evaluate(LABELS)[-1] == 20
     assert drawn(page) == [None]
     assert layer(page)["rounds"] == "0"
 
@@ -94,8 +105,9 @@ def test_the_layer_keeps_pace_with_a_replay_at_real_speed(open_page, service, re
     assert pace["shown"][-1][0] == known
     page.wait_for_function(SETTLED)
     assert len(drawn(page)) == known
-    assert float(layer(page)["last"]) == drawn(page)[-1] == figures(page)["speedup"]
-    assert page.evaluate(AXES)[1] == [0.5, known + 0.5], "axes end where the rounds do"
+    assert float(layer(page)["last"]) == drawn(page)[-1] == last(service.replayed)["tokens"]
+    left, right = page.evaluate(AXES)[1]
+    assert left == 0 and right == pytest.approx(1.04 * slowest(service.replayed)), "axes end where the lanes do"
 
 
 def test_seeking_steps_theme_and_another_run_show_at_once(open_page, service):

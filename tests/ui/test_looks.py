@@ -34,7 +34,7 @@ STEP = 48
 """The difference in grey levels (of 256) at which two pixels are distinguishable at a glance."""
 
 
-LIVE = ("[data-role=rounds]", "[data-plot=speedup]")
+LIVE = ("[data-role=rounds]", "[data-plot=race]")
 
 
 def assert_above_the_fold(page: Any, *parts: str, height: int = 720) -> None:
@@ -135,7 +135,7 @@ def test_nothing_is_wider_than_a_phone(open_page, service):
 
 def test_each_status_has_a_cue_of_its_own(played):
     page = played("greedy")
-    keys = page.eval_on_selector_all(".sd-key", CUES)
+    keys = page.eval_on_selector_all(".sd-key[data-status]", CUES)
     assert len(keys) == len(set(keys)) == 6, keys
     statuses = ["=accepted]", "=discarded]:not([data-rejected])", "=discarded][data-rejected]"]
     statuses += ["=corrected]", "=bonus]"]

@@ -19,7 +19,7 @@ SIZES = {
 }
 IN_ONE_SCREEN = ("1280x720", "1366x768", "projector")
 ALWAYS = (".sd-legend", ".sd-transport")
-LIVE = ("[data-role=rounds]", "[data-plot=speedup]")
+LIVE = ("[data-role=rounds]", "[data-plot=race]")
 PROJECTOR = """on => {
     const box = document.querySelector('[data-role=projector]');
     if (box.checked !== on) box.click(); }"""

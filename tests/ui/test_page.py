@@ -206,7 +206,7 @@ def test_drafter_automatic_length_and_the_draft_alone_reach_the_service(open_pag
     page.get_by_role("option", name="lookup, then draft model").click()
     page.check("#auto input")
     page.wait_for_selector("input[type=range][aria-label*='Draft length k']:disabled")
-    assert page.inner_text("#summary") == "lookup, then draft model · greedy · T 0 · 64 tokens"
+    assert page.inner_text("#summary") == "lookup, then draft model · greedy · 64 tokens"
     page.get_by_label("Run the draft alone").check()
     page.get_by_label("Race the target alone").uncheck()
     page.click("#summary")

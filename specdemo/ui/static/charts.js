@@ -4,8 +4,8 @@
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 import { BEYOND, share, speedWords, targetRank } from "./words.js";
 
-/** The chart that follows a run while it plays, with axes from `speedupAxes`. */
-export const LIVE = "speedup";
+/** The chart that follows a run while it plays, with axes from `raceAxes`. */
+export const LIVE = "race";
 /** The charts with rounds along the x axis. */
 export const BY_ROUND = ["rates", "speedup"];
 /** The charts that change with each speculative round, and those that change with each round of any lane. */
@@ -16,6 +16,7 @@ export const NOTHING_COMPARED = "No draft token has been compared.";
 // From the start, the axes of "race" and "time" have room for this many tokens of the target alone.
 const ROOM_TOKENS = 16;
 const POSITIONS_SHOWN = 6;
+const MIN_SPEEDUP = 1.5; // the speedup that the axis of "speedup" includes from the start
 const ROOM_RANKS = 4; // the count that the axis of "ranks" includes from the start
 const RACE_KEYS = {
   [SPECULATIVE]: ["seconds", "tokens"],
@@ -180,14 +181,21 @@ function rankCounts(entries) {
  */
 export function axisReach(name, trace) {
   const latest = (lane) => trace?.entries(lane).at(-1)?.totals;
-  if (name === "rates") return { x: (trace?.entries(SPECULATIVE).length ?? 0) + 0.5 };
+  const rounds = trace?.entries(SPECULATIVE) ?? [];
+  if (name === "rates") return { x: rounds.length + 0.5 };
+  if (name === "speedup") return { x: rounds.length + 0.5, y: highestSpeedup(trace) };
   if (name === "position") return { x: (latest(SPECULATIVE)?.compared_by_position.length ?? 0) + 0.5 };
-  if (name === "ranks") return { x: BEYOND + 0.5, y: Math.max(ROOM_RANKS, ...rankCounts(trace?.entries(SPECULATIVE) ?? [])) };
+  if (name === "ranks") return { x: BEYOND + 0.5, y: Math.max(ROOM_RANKS, ...rankCounts(rounds)) };
   const lanes = name === "time" ? [SPECULATIVE, BASELINE] : Object.keys(RACE_KEYS);
   const ends = lanes.map((lane) => RACE_KEYS[lane].map((key) => latest(lane)?.[key] ?? 0));
   const step = trace?.start?.run.calibration?.step_s ?? 0;
   const seconds = Math.max(ROOM_TOKENS * step, ...ends.map(([x]) => x));
   return name === "time" ? { x: seconds } : { x: seconds, y: Math.max(ROOM_TOKENS, ...ends.map(([, y]) => y)) };
+}
+
+function highestSpeedup(trace) {
+  const all = [...(trace?.entries(SPECULATIVE) ?? []), ...(trace?.end ? [trace.end] : [])];
+  return all.reduce((most, { totals }) => Math.max(most, totals.speedup ?? 0, totals.s_theory ?? 0), MIN_SPEEDUP);
 }
 
 export function sum(counts) {

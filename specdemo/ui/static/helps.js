@@ -24,7 +24,9 @@ const TERMS = {
     numbers: ({ totals, config }) => {
       if (!config.baseline) return "The target alone did not run, so there is no speedup.";
       if (totals.speedup === null) return "No speedup before both lanes have 8 tokens.";
-      return `${totals.tokens_per_s.toFixed(1)} ÷ ${totals.baseline_tokens_per_s.toFixed(1)} tok/s = ${speedWords(totals.speedup)}`;
+      const quotient = `${totals.tokens_per_s.toFixed(1)} ÷ ${totals.baseline_tokens_per_s.toFixed(1)} tok/s = ${speedWords(totals.speedup)}`;
+      const cost = (totals.tau / totals.speedup).toFixed(2);
+      return `${quotient}. A round adds τ = ${totals.tau.toFixed(2)} tokens and takes ${cost}× as long as a token of the target alone`;
     },
   },
   tau: {

@@ -1,9 +1,9 @@
-// A canvas over the speedup chart, in Plotly's coordinates, which follows a run at a fraction of Plotly's cost. It covers
+// A canvas over the live chart, in Plotly's coordinates, which follows a run at a fraction of Plotly's cost. It covers
 // the axes and everything between them; Plotly draws the title and the legend.
 
 import { ticksOf } from "./plot_contents.js";
 
-const COLOURS = ["ink", "muted", "line", "surface", "accent", "accepted"];
+const COLOURS = ["ink", "line", "surface"];
 const OVERHANG = 7; // pixels by which marks may extend beyond the axes
 // The positions of Plotly's texts, in pixels; `em` is the height of the letters.
 const LABEL_GAP = (em) => 0.2 * em + 1;
@@ -12,12 +12,14 @@ const X_TITLE = (em) => 2.23 * em + 2.6;
 const Y_TITLE_GAP = (em) => 0.27 * em + 3.8;
 const MIDDLE_EM = 0.35;
 const TITLE_EM = 0.7;
-const LEAD_RADIUS = 6.5; // half of LEAD_SIZE in Python
-const LINE = 4;
+// Dashes as in Plotly, in units of the line's width.
+const DASHES = { solid: [], dot: [1, 1], dash: [3, 3] };
+// The outlines of marks as in Plotly, for a radius of 1.
+const MARKS = { square: [[-1, -1], [1, -1], [1, 1], [-1, 1]], diamond: [[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]] };
 
 /**
  * The layer of the chart's node. Attributes of the canvas report what it shows: `data-rounds`, the number of rounds
- * played; `data-points`, the number drawn; and `data-last`, the last speedup.
+ * played; `data-points`, the number of points of the first line; and `data-last`, its last value.
  */
 export class LiveLayer {
   /** `scene()` returns what to draw, in the form of `PlotContents.scene`; null if there is nothing to draw. */
@@ -77,11 +79,10 @@ export class LiveLayer {
     pen.beginPath();
     pen.rect(plot.left, plot.top - OVERHANG, plot.right - plot.left + OVERHANG, plot.bottom - plot.top + OVERHANG);
     pen.clip();
-    const drawn = drawLines(pen, plot, scene.points, this.colours);
-    if (scene.band) this.drawBand(pen, plot, scene.band);
+    for (const trace of scene.data) if (trace.visible !== false) (trace.mode === "lines" ? drawLine : drawMark)(pen, plot, trace);
     pen.restore();
-    if (scene.note) this.write(pen, scene.note, (plot.left + plot.right) / 2, plot.bottom - 0.6 * this.em, "center");
-    Object.assign(this.canvas.dataset, { rounds: scene.rounds, ...drawn });
+    const { y } = scene.data[0];
+    Object.assign(this.canvas.dataset, { rounds: scene.rounds, points: y.filter((value) => value !== null).length, last: y.at(-1) ?? "" });
     this.canvas.hidden = false;
   }
 
@@ -109,7 +110,7 @@ export class LiveLayer {
       const at = Math.round(plot.y(value)) + 0.5;
       pen.moveTo(plot.left, at);
       pen.lineTo(plot.right, at);
-      const label = `${value}${layout.yaxis.ticksuffix ?? ""}`;
+      const label = numberWords(value);
       this.write(pen, label, plot.left - LABEL_GAP(em), plot.y(value) + MIDDLE_EM * em, "right");
       widest = Math.max(widest, pen.measureText(label).width);
     }
@@ -117,7 +118,7 @@ export class LiveLayer {
       const at = Math.round(plot.x(value)) + 0.5;
       pen.moveTo(at, plot.top);
       pen.lineTo(at, plot.bottom);
-      this.write(pen, `${value}`, plot.x(value), plot.bottom + X_LABEL(em), "center");
+      this.write(pen, numberWords(value), plot.x(value), plot.bottom + X_LABEL(em), "center");
     }
     pen.stroke();
     this.write(pen, layout.xaxis.title.text, (plot.left + plot.right) / 2, plot.bottom + X_TITLE(em), "center");
@@ -139,49 +140,28 @@ export class LiveLayer {
     pen.fillStyle = this.colours.ink;
     pen.fillText(text, x, y);
   }
-
-  drawBand(pen, plot, [from, to]) {
-    const { accent } = this.colours;
-    const box = [plot.x(from), plot.top, plot.x(to) - plot.x(from), plot.bottom - plot.top];
-    pen.fillStyle = `${accent}33`;
-    pen.fillRect(...box);
-    pen.strokeStyle = accent;
-    pen.lineWidth = 2;
-    pen.strokeRect(...box);
-  }
 }
 
-// Draws into a `plot` what Plotly would draw, and returns what the canvas reports. `plot` has its edges in pixels, and the
-// functions `x(value)` and `y(value)`, which convert to pixels.
-function drawLines(pen, plot, { speedup, theory, "speedup-lead": lead }, colours) {
-  pen.lineWidth = LINE;
-  drawLine(pen, plot, speedup, colours.accepted, []);
-  drawLine(pen, plot, theory, colours.muted, [LINE, LINE]);
-  pen.lineWidth = 3;
-  pen.strokeStyle = colours.ink;
-  pen.setLineDash([9, 9]);
-  pen.beginPath();
-  pen.moveTo(plot.left, plot.y(1));
-  pen.lineTo(plot.right, plot.y(1));
-  pen.stroke();
-  if (lead.x && lead.y[0] !== null) {
-    pen.fillStyle = colours.accepted;
-    pen.beginPath();
-    pen.arc(plot.x(lead.x[0]), plot.y(lead.y[0]), LEAD_RADIUS, 0, 2 * Math.PI);
-    pen.fill();
-  }
-  pen.setLineDash([]);
-  return { points: speedup.x?.length ?? 0, last: speedup.y?.at(-1) ?? "" };
+// Without the noise of sums such as 3 × 0.1.
+function numberWords(value) {
+  return String(Number(value.toFixed(2)));
 }
 
-function drawLine(pen, plot, { x = [], y = [] }, colour, dash) {
-  pen.strokeStyle = colour;
-  pen.setLineDash(dash);
+function drawLine(pen, plot, { x, y, line }) {
+  pen.strokeStyle = line.color;
+  pen.lineWidth = line.width;
+  pen.setLineDash(DASHES[line.dash ?? "solid"].map((length) => length * line.width));
   pen.beginPath();
-  x.forEach((at, i) => {
-    if (y[i] === null) return;
-    const follows = i > 0 && y[i - 1] !== null;
-    pen[follows ? "lineTo" : "moveTo"](plot.x(at), plot.y(y[i]));
-  });
+  x.forEach((at, i) => pen[i ? "lineTo" : "moveTo"](plot.x(at), plot.y(y[i])));
   pen.stroke();
+}
+
+function drawMark(pen, plot, { x: [x], y: [y], marker }) {
+  if (x === null) return;
+  const [left, top, radius] = [plot.x(x), plot.y(y), marker.size / 2];
+  pen.fillStyle = marker.color;
+  pen.beginPath();
+  if (marker.symbol === "circle") pen.arc(left, top, radius, 0, 2 * Math.PI);
+  else for (const [right, down] of MARKS[marker.symbol]) pen.lineTo(left + right * radius, top + down * radius);
+  pen.fill();
 }

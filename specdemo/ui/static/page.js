@@ -1,6 +1,7 @@
 // The page around the stage: the tab, its part and the lesson in the address, and the settings panel.
 
 import { button } from "./dom.js";
+import { ruleWords } from "./words.js";
 
 const BUTTON_ID = /^tab-(\w+)-button$/;
 const IN_ADDRESS = /^#tab=(\w+)(?:&part=([\w-]+))?$/;
@@ -121,7 +122,7 @@ export function tellSettings(labels, values) {
 }
 
 export function settingsLine(labels, [drafter, rule, temperature, tokens]) {
-  return `${labels[drafter] ?? drafter} · ${rule} · T ${temperature} · ${tokens} tokens`;
+  return `${labels[drafter] ?? drafter} · ${ruleWords(rule, temperature)} · ${tokens} tokens`;
 }
 
 /** Make the summary line open the settings panel, and a press elsewhere or Escape close it. */

@@ -1,6 +1,7 @@
 // The replay of a run: its clock, the controls of the clock, and the keys of the page.
 
 import { button, element, recall, remember } from "./dom.js";
+import { SPECULATIVE } from "./trace.js";
 
 const MAX_FRAME_S = 0.1; // longer gaps are cut, so that a tab that was hidden resumes where it was
 const LIVE_FRAME_MS = 100; // the time between two drawings while models run
@@ -230,14 +231,16 @@ export class Transport {
     this.pace = NAMED_PACES.includes(radio.value) ? radio.value : Number(radio.value);
   }
 
-  showTime() {
+  /** `settled`: the number of speculative rounds that have been played. */
+  showTime(settled) {
     const { scrub, clock } = this.roles;
     const { player, trace } = this.stage;
     const frontier = trace.frontier();
     if (scrub.max !== String(frontier)) scrub.max = frontier;
     scrub.value = player.time;
-    clock.textContent = `${player.time.toFixed(2)} s`;
-    scrub.setAttribute("aria-valuetext", `${clock.textContent} of ${frontier.toFixed(2)}`);
+    const rounds = trace.entries(SPECULATIVE).length;
+    clock.textContent = trace.closed ? `round ${settled} of ${rounds}` : `round ${settled}`;
+    scrub.setAttribute("aria-valuetext", `${player.time.toFixed(2)} s of ${frontier.toFixed(2)}`);
   }
 
   showState() {

@@ -10,22 +10,18 @@ const DENSE_PX = { position: 90 }; // the minimum chart width per bar at which b
 const DESIGN = { live: { width: 500, height: 171 }, other: { width: 400, height: 330 } };
 const LANES = [SPECULATIVE, BASELINE, DRAFT];
 const LINE_ENDS = ["speedup", "s_theory"]; // the figures at the ends of the speedup's lines
-// The lengths of the x axis in rounds while a run goes on: the first two, then multiples of the step.
-const FIRST_REACHES = [12, 24];
-const REACH_STEP = 50;
+const REACHES = [1, 1.5, 2, 3, 4, 6, 8, 10]; // the lengths of an axis while a run goes on, in each decade
 const EDGE = 0.5; // a round takes up half a unit of the x axis on either side
-const MIN_SPEEDUP = 1.5;
-const SPEEDUP_STEP = 0.5;
-const HEADROOM = 1.04; // a factor for the y axis, so that the highest point of a line is not cut
+const HEADROOM = 1.04; // a factor for the axes, so that the end of a line is not cut
 const LABEL_EM = { x: 3.2, y: 1.3 }; // the minimum length of an axis per label, in units of the letter height
-const STEPS = [0.5, ...[1, 10, 100, 1000].flatMap((power) => [1, 2, 5].map((step) => step * power))];
+const STEPS = [-2, -1, 0, 1, 2, 3].flatMap((power) => [1, 2, 5].map((step) => Number(`${step}e${power}`)));
 
 export class PlotContents {
   /** `figures` has the skeletons by theme and name; the server sends it. */
   constructor(figures) {
     this.figures = figures;
     this.fitted = new Map(); // the skeletons in the current theme and size, not filled yet
-    this.axes = null; // the axes of the live chart, from `speedupAxes`; the same object until they change
+    this.axes = null; // the axes of the live chart, from `raceAxes`; the same object until they change
     this.run = 0;
     this.selected = null;
     this.begin(null);
@@ -89,14 +85,9 @@ export class PlotContents {
 
   /** The current contents of the live chart, which its `LiveLayer` draws on `axes`. */
   scene(axes) {
-    const { text } = this.fitted.get(LIVE).layout.annotations.find(isNamed("no-baseline"));
-    return {
-      axes,
-      points: this.points(LIVE),
-      rounds: this.state[SPECULATIVE]?.settled ?? 0,
-      band: this.band(),
-      note: this.lacksBaseline() ? text : null,
-    };
+    const data = this.fitted.get(LIVE).data.map((trace) => ({ ...trace }));
+    assignByUid(data, this.points(LIVE));
+    return { axes, data, rounds: this.state[SPECULATIVE]?.settled ?? 0 };
   }
 
   // Fits the axes of the live chart to the rounds that have arrived; returns its name if they have changed.
@@ -110,7 +101,7 @@ export class PlotContents {
   chooseAxes() {
     const { width, height, margin, font } = this.fitted.get(LIVE).layout;
     const room = { width: width - margin.l - margin.r, height: height - margin.t - margin.b, em: font.size };
-    const axes = speedupAxes(this.trace, room);
+    const axes = raceAxes(this.trace, room);
     if (JSON.stringify(axes) === JSON.stringify(this.axes)) return false;
     this.axes = axes;
     return true;
@@ -144,17 +135,16 @@ export class PlotContents {
 }
 
 /**
- * The axes of "speedup" for all rounds that have arrived: `x` and `y`, each with a `range` and the distance of labels,
+ * The axes of the race for all rounds that have arrived: `x` and `y`, each with a `range` and the distance of labels,
  * `dtick`. `room` is the `width`, `height` and letter height `em` of the plot, in pixels. Plotly and the layer draw on
  * the same axes.
  */
-export function speedupAxes(trace, room) {
-  const entries = trace?.entries(SPECULATIVE) ?? [];
-  const last = trace?.closed && entries.length ? entries.length : reachOf(entries.length);
-  const top = topOfSpeedup(entries, trace?.end);
+export function raceAxes(trace, room) {
+  const { x, y } = axisReach(LIVE, trace);
+  const [seconds, tokens] = trace?.closed ? [x * HEADROOM, y * HEADROOM] : [reachOf(x), reachOf(y)];
   return {
-    x: { range: [EDGE, last + EDGE], dtick: stepFor(last, room.width / (LABEL_EM.x * room.em), 1) },
-    y: { range: [0, top], dtick: stepFor(top, room.height / (LABEL_EM.y * room.em), SPEEDUP_STEP) },
+    x: { range: [0, seconds], dtick: stepFor(seconds, room.width / (LABEL_EM.x * room.em)) },
+    y: { range: [0, tokens], dtick: stepFor(tokens, room.height / (LABEL_EM.y * room.em)) },
   };
 }
 
@@ -165,18 +155,13 @@ export function ticksOf({ range: [from, to], dtick }) {
   return ticks;
 }
 
-function reachOf(count) {
-  return FIRST_REACHES.find((reach) => reach >= count) ?? Math.ceil(count / REACH_STEP) * REACH_STEP;
+function reachOf(value) {
+  const decade = 10 ** Math.floor(Math.log10(value || 1));
+  return decade * REACHES.find((reach) => decade * reach >= (value || 1));
 }
 
-function topOfSpeedup(entries, end) {
-  const all = end ? [...entries, end] : entries;
-  const highest = all.reduce((most, { totals }) => Math.max(most, totals.speedup ?? 0, totals.s_theory ?? 0), 0);
-  return Math.max(MIN_SPEEDUP, SPEEDUP_STEP * Math.ceil((highest * HEADROOM) / SPEEDUP_STEP));
-}
-
-function stepFor(length, maxLabels, minStep) {
-  return STEPS.find((step) => step >= minStep && length / step <= maxLabels) ?? STEPS.at(-1);
+function stepFor(length, maxLabels) {
+  return STEPS.find((step) => length / step <= maxLabels) ?? STEPS.at(-1);
 }
 
 function isNamed(wanted) {

@@ -284,7 +284,7 @@ class Stage {
     this.selection.strip.show(trace.entries(SPECULATIVE), settled);
     this.plots.show(state, totals);
     this.light(trace.phaseAt(player.time));
-    this.transport.showTime();
+    this.transport.showTime(settled);
     this.tour?.show(player.time);
     this.speak(settled);
     this.scroll.follow();

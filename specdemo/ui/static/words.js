@@ -283,7 +283,13 @@ export function settingWords(run) {
 
 /** The settings of a run in short. */
 export function runSettings({ watched, config: { k, rule, temperature } }) {
-  return watched ? `T ${temperature}` : `k ${k} · ${rule} · T ${temperature}`;
+  if (watched) return `temperature ${temperature}`;
+  return `${k === "auto" ? "auto k" : `k ${k}`} · ${ruleWords(rule, temperature)}`;
+}
+
+/** A rule, and the temperature if the rule uses one. */
+export function ruleWords(rule, temperature) {
+  return rule === "greedy" ? rule : `${rule} · temperature ${temperature}`;
 }
 
 /** The models of a run and where they run, in a sentence. */

@@ -12,6 +12,6 @@ test("the fragment of an address names a tab, or none", () => {
 
 test("the line names the drafter as the menu does, or as it is called where the menu does not know it", () => {
   const labels = { "prompt-lookup": "prompt lookup" };
-  assert.equal(settingsLine(labels, ["prompt-lookup", "greedy", 0, 64]), "prompt lookup · greedy · T 0 · 64 tokens");
-  assert.equal(settingsLine(labels, ["other", "rejection", 0.8, 8]), "other · rejection · T 0.8 · 8 tokens");
+  assert.equal(settingsLine(labels, ["prompt-lookup", "greedy", 0, 64]), "prompt lookup · greedy · 64 tokens");
+  assert.equal(settingsLine(labels, ["other", "rejection", 0.8, 8]), "other · rejection · temperature 0.8 · 8 tokens");
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { PlotContents, speedupAxes, ticksOf } from "../../../specdemo/ui/static/plot_contents.js";
+import { PlotContents, raceAxes, ticksOf } from "../../../specdemo/ui/static/plot_contents.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, smallTrace, START, TOTALS } from "./made.js";
 
@@ -15,33 +15,27 @@ function traceOf(count, { ended = false, totals = {} } = {}) {
   return trace;
 }
 
-const reach = (trace) => speedupAxes(trace, ROOM).x.range[1];
+const lengths = (trace) => ["x", "y"].map((axis) => raceAxes(trace, ROOM)[axis].range[1]);
 
-test("before a run there are axes for twelve rounds", () => {
-  const { x, y } = speedupAxes(null, ROOM);
-  assert.deepEqual(x, { range: [0.5, 12.5], dtick: 2 });
-  assert.ok(y.range[0] === 0 && ticksOf(y).length > 2);
+test("before a run there are axes for a second and some tokens", () => {
+  const { x, y } = raceAxes(null, ROOM);
+  assert.deepEqual([x.range, y.range], [[0, 1], [0, 20]]);
+  assert.ok(ticksOf(x).length > 2 && ticksOf(y).length > 2);
 });
 
-test("axes grow in steps while a run goes on and end where its rounds do", () => {
-  const grown = [0, 1, 12, 13, 24, 25, 50, 51, 100, 101, 420].map((count) => reach(traceOf(count)) - 0.5);
-  assert.deepEqual(grown, [12, 12, 12, 24, 24, 50, 50, 100, 100, 150, 450]);
-  for (const count of [1, 7, 34, 73, 420]) assert.equal(reach(traceOf(count, { ended: true })), count + 0.5);
-  assert.equal(reach(traceOf(0, { ended: true })), 12.5, "ended before its first round");
-});
-
-test("the speedup's axis holds every figure and begins at zero", () => {
-  const top = (speedup, s_theory = null) => speedupAxes(traceOf(3, { totals: { speedup, s_theory } }), ROOM).y.range[1];
-  assert.deepEqual([top(null), top(0.4), top(1.45), top(1.3, 2.2), top(7.1)], [1.5, 1.5, 2, 2.5, 7.5]);
+test("axes grow in steps while a run goes on and end where its lanes do", () => {
+  const at = (seconds, tokens, ended = false) =>
+    lengths(traceOf(1, { ended, totals: { seconds, tokens } })).map((length) => Number(length.toFixed(3)));
+  assert.deepEqual([at(0.09, 1), at(0.31, 16), at(0.5, 21), at(1, 100), at(7.2, 101)], [[0.1, 20], [0.4, 20], [0.6, 30], [1, 100], [8, 150]]);
+  assert.deepEqual(at(10, 100, true), [10.4, 104]);
 });
 
 test("labels stand on round numbers, as many as there is room for", () => {
   assert.deepEqual(ticksOf({ range: [0.5, 12.5], dtick: 5 }), [5, 10]);
   assert.deepEqual(ticksOf({ range: [0, 1.5], dtick: 0.5 }), [0, 0.5, 1, 1.5]);
-  for (const count of [1, 12, 34, 73, 420, 1000]) {
-    const { x } = speedupAxes(traceOf(count, { ended: true }), ROOM);
-    const { length } = ticksOf(x);
-    assert.ok(length >= 1 && length <= 12, `${count}: ${length}`);
+  for (const seconds of [0.4, 1, 3.4, 73, 420, 1000]) {
+    const { x, y } = raceAxes(traceOf(1, { ended: true, totals: { seconds, tokens: 10 * seconds } }), ROOM);
+    for (const { length } of [ticksOf(x), ticksOf(y)]) assert.ok(length >= 2 && length <= 12, `${seconds}: ${length}`);
   }
 });
 
@@ -57,7 +51,7 @@ const FILLED = {
 
 function skeleton(name) {
   return {
-    data: [...FILLED[name].map((uid) => ({ uid, x: [null], y: [null] })), ...(name === "speedup" ? [] : [{ uid: "room", x: [0.5], y: ["first"] }])],
+    data: [...FILLED[name].map((uid) => ({ uid, x: [null], y: [null] })), ...(name === "race" ? [] : [{ uid: "room", x: [0.5], y: ["first"] }])],
     layout: {
       title: { text: name, pad: { t: 10 }, font: { size: 16 } },
       font: { size: 15 },
@@ -129,7 +123,6 @@ test("the selected round is marked once it has been played", (t) => {
   assert.equal(shown("rates").layout.shapes[0].visible, false);
   play(trace, 99);
   assert.deepEqual(shown("rates").layout.shapes, [{ name: "selected", visible: true, x0: 1.5, x1: 2.5 }, { name: "other" }]);
-  assert.deepEqual(contents.scene({}).band, [1.5, 2.5]);
 });
 
 test("too many bars for the width take the dense look", (t) => {
@@ -158,7 +151,7 @@ test("a run without a baseline says so and hides its line", (t) => {
 test("a narrow chart takes the narrow layout, a large one larger fonts, and a finger does not drag", (t) => {
   const { contents } = contentsOf(t, { coarse: true });
   const looks = (width, height) => {
-    const { font, margin, dragmode } = contents.fit("race", "light", { width, height });
+    const { font, margin, dragmode } = contents.fit("time", "light", { width, height });
     return [font.size, margin.t, dragmode];
   };
   assert.deepEqual(looks(400, 330), [15, 44, false]);
