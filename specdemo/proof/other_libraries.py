@@ -75,8 +75,8 @@ class OtherRow(ComparedText):
     """The result of decoding one prompt in both ways.
 
     Attributes:
-        gap: Difference between the two best logits of the target alone at ``divergence``; without a
-            divergence, the smallest such difference in the text.
+        gap: Difference between the logits of both ``candidates`` when the target decodes alone; without a
+            divergence, the smallest difference between the two best logits in the text.
         shift: Maximum difference between both ways in the logit of the same token after the same text.
         candidates: At a divergence, the token of the target alone, then the one written with drafts.
     """
@@ -135,26 +135,30 @@ def _row(
     """Return the row of one prompt from both outputs and the best tokens at each of their positions."""
     tokens, divergence = min(len(text), len(other)), first_difference(text, other)
     alike = tokens if divergence is None else divergence + 1  # positions that follow the same text
-    gaps = [first - second for first, second, *_ in (best.values() for best in alone[:alike])]
     shifts = [
         abs(one[token] - two[token])
         for one, two in zip(alone[:alike], verified[:alike], strict=True)
         for token in one.keys() & two.keys()
     ]
     candidates = ()
-    if divergence is not None:
+    if divergence is None:
+        gap = min(first - second for first, second, *_ in (best.values() for best in alone[:alike]))
+    else:
         candidates = tuple(
             Candidate(
                 pair.pieces.text([token]), alone[divergence].get(token), verified[divergence].get(token)
             )
             for token in (text[divergence], other[divergence])
         )
+        logits = alone[divergence]
+        # If the other token is not among the best, its logit is at most the smallest of these.
+        gap = logits[text[divergence]] - logits.get(other[divergence], min(logits.values()))
     return OtherRow(
         **vars(prompt),
         tokens=tokens,
         identical=divergence is None,
         divergence=divergence,
-        gap=min(gaps) if divergence is None else gaps[divergence],
+        gap=gap,
         shift=max(shifts, default=0.0),
         candidates=candidates,
     )
@@ -167,6 +171,6 @@ def others_sentence(rows: Sequence[OtherRow]) -> str:
     gaps = f"at most {max(apart):.2g}" if apart else f"at least {min(row.gap for row in rows):.2g}"
     return (
         f"{len(apart)} of {len(rows)} texts differ, {tokens:,} tokens compared. "
-        f"{'There the' if apart else 'The'} two best logits are {gaps} apart; "
+        f"{'There both tokens have logits' if apart else 'The two best logits are'} {gaps} apart; "
         f"rounding moved a logit by up to {max(row.shift for row in rows):.2g}."
     )

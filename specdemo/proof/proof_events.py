@@ -63,7 +63,8 @@ READINGS = {
 WHY = (
     "Other libraries let the cache grow and do not pad passes, so a pass over several tokens rounds "
     "differently from a pass over one. If two logits are nearly equal, rounding decides which token comes. "
-    "That is common in bf16, and rare if sums are in fp32, as with fp16 weights. The other audits avoid it."
+    "That is common in bf16, and rare if sums are in fp32, as with fp16 weights. "
+    "The other tests keep the cache length and the padding fixed."
 )
 VERDICTS = {
     "same": "Accepted: no difference beyond chance.",

@@ -31,8 +31,8 @@ EXAMPLE = MappingProxyType(
         "prompt": "A dog is",
         "mode": "raw",
         "temperature": 1.0,
-        "top_k": 4,
-        "max_new_tokens": 3,
+        "top_k": 2,
+        "max_new_tokens": 5,
     }
 )
 """The default test for the embedded pair. After this prompt both models prefer the same words, but with

@@ -209,7 +209,7 @@ def pair():
 
 
 def short(**changes: object) -> RunConfig:
-    return parse_config({**EXAMPLE, "top_k": 3, **changes})
+    return parse_config({**EXAMPLE, "top_k": 3, "max_new_tokens": 3, **changes})
 
 
 @pytest.mark.slow

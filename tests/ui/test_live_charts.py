@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from helpers.replay import Event, faster, recorded, rounds
-from helpers.visitor import FRAMES, figures, press, run_to_end, scrub
+from helpers.visitor import FRAMES, press, run_to_end, scrub
 
 from specdemo.charts.palette import THEMES
 
@@ -107,7 +107,9 @@ def test_the_layer_keeps_pace_with_a_replay_at_real_speed(open_page, service, re
     assert len(drawn(page)) == known
     assert float(layer(page)["last"]) == drawn(page)[-1] == last(service.replayed)["tokens"]
     left, right = page.evaluate(AXES)[1]
-    assert left == 0 and right == pytest.approx(1.04 * slowest(service.replayed)), "axes end where the lanes do"
+    assert left == 0 and right == pytest.approx(1.04 * slowest(service.replayed)), (
+        "axes end where the lanes do"
+    )
 
 
 def test_seeking_steps_theme_and_another_run_show_at_once(open_page, service):

@@ -61,6 +61,7 @@ export class LiveLayer {
   /** Call after Plotly has drawn the chart. `same`: Plotly shows what the layer would show, so the layer is hidden. */
   settle(same) {
     this.lookOfPlotly = this.look;
+    this.node.removeAttribute("data-alone");
     if (!same) return this.request();
     cancelAnimationFrame(this.frame);
     this.frame = undefined;
@@ -71,6 +72,7 @@ export class LiveLayer {
     this.frame = undefined;
     const scene = this.layout && this.scene();
     if (!scene) return;
+    this.node.toggleAttribute("data-alone", this.isAlone);
     const pen = this.canvas.getContext("2d");
     pen.setTransform(this.scale, 0, 0, this.scale, 0, 0);
     const plot = this.plotFor(scene.axes);
@@ -97,7 +99,6 @@ export class LiveLayer {
     const { layout, colours, em } = this;
     pen.clearRect(0, 0, layout.width, layout.height);
     pen.fillStyle = colours.surface;
-    if (this.isAlone) pen.fillRect(0, 0, layout.width, layout.height);
     // The legend is right above the axes. Only the labels beside the axes extend higher.
     pen.fillRect(0, plot.top, layout.width, layout.height - plot.top);
     pen.fillRect(0, plot.top - OVERHANG, plot.left, OVERHANG);

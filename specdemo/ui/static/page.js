@@ -9,6 +9,7 @@ const TAB_OF = { lesson: "learn", question: "learn", proof: "proof" }; // the ta
 const PANEL = "#more";
 const MOUNT_POLL_MS = 20;
 const MAX_POLLS = 500;
+const SETTLE_MS = 2000; // the time that a tab takes to reach its final height
 const LINE = "#summary"; // the line that opens the settings; Gradio replaces its content with every change
 
 /** Return a button that opens a tab of the page, or only its text if the page has no tabs. */
@@ -96,6 +97,10 @@ async function showPart(name) {
   part.tabIndex = -1;
   part.scrollIntoView();
   part.focus({ preventScroll: true });
+  // The parts above get their final height only when they are drawn.
+  const follow = new ResizeObserver(() => part.scrollIntoView());
+  follow.observe(part.parentElement);
+  setTimeout(() => follow.disconnect(), SETTLE_MS);
 }
 
 // Returns the address of a tab. Some parameters open a tab, so the other tabs do not have them in theirs.

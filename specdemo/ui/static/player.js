@@ -7,6 +7,7 @@ const MAX_FRAME_S = 0.1; // longer gaps are cut, so that a tab that was hidden r
 const LIVE_FRAME_MS = 100; // the time between two drawings while models run
 const SHARED_FRAME_MS = 250; // the same while they run on the processor that also draws the page
 const NEARLY_S = 1e-9;
+const ROUNDED_S = 1e-6;
 const SLOW_TOKENS_PER_S = 10;
 /** The length in seconds to which the pace "fit" slows down a shorter run. */
 export const FIT_S = 15;
@@ -208,8 +209,9 @@ export class Transport {
     on("phase-back", (player, trace) => player.step(trace.phaseStops(), -1));
     on("phase-on", (player, trace) => player.step(trace.phaseStops(), 1));
     roles.scrub.addEventListener("input", () => {
+      const [time, frontier] = [Number(roles.scrub.value), stage.trace.frontier()];
       stage.player.pause();
-      stage.player.seek(Number(roles.scrub.value));
+      stage.player.seek(time > frontier - ROUNDED_S ? frontier : time); // browsers round the value
     });
     for (const radio of this.paces) {
       radio.addEventListener("change", () => {

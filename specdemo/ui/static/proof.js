@@ -4,6 +4,7 @@ import { element, progressBar, rolesOf } from "./dom.js";
 import { GrowingLines, parseEvents } from "./ndjson.js";
 import { noteProof, openTab } from "./page.js";
 import { Chart, plotText } from "./plotly_chart.js";
+import { blankMarks } from "./tokens.js";
 import { BASELINE, SPECULATIVE } from "./trace.js";
 import { percent, timeLeft, times } from "./words.js";
 
@@ -186,7 +187,12 @@ function auditRow(row) {
   prompt.scope = "row";
   prompt.title = row.prompt;
   const tokens = element("td", "", String(row.tokens), element("span", "sd-proof-unit", " tokens"));
-  return element("tr", "", prompt, tokens, verdict, element("td", "", ...("speedup" in row ? [times(row.speedup)] : [decimals(row.gap), element("span", "sd-proof-unit", " apart")])));
+  return element("tr", "", prompt, tokens, verdict, element("td", "", ...lastCell(row)));
+}
+
+function lastCell({ speedup, gap, identical }) {
+  if (speedup !== undefined) return [times(speedup)];
+  return [`${identical ? "≥ " : ""}${decimals(gap)}`, element("span", "sd-proof-unit", " apart")];
 }
 
 /**
@@ -201,7 +207,7 @@ export function rowWords({ identical, divergence, gap, candidates }) {
 
 // The two tokens with their logits in both ways, first the one that was written.
 function candidateWords([own, other]) {
-  const shown = ({ text }, logit) => `“${text}” ${logit === null ? "lower" : logit.toFixed(2)}`;
+  const shown = ({ text }, logit) => `“${blankMarks(text)}” ${logit === null ? "lower" : logit.toFixed(2)}`;
   const alone = [own, other].map((one) => shown(one, one.alone));
   const verified = [other, own].map((one) => shown(one, one.verified));
   return `alone ${alone.join(", ")}; with drafts ${verified.join(", ")}`;
@@ -248,7 +254,7 @@ export function figureWords(event, { rule, significance }) {
     "p-words": event.p_value === undefined ? "χ² p-value, known at the end" : `χ² p-value; below ${significance} they differ`,
     "alpha-words": `acceptance rate α${byRule}`,
     "drawn-words": `draws${stopped} each way${seconds === undefined ? "" : `, in ${seconds.toFixed(1)} s`}`,
-    "passes-words": `cached target passes${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,
+    "passes-words": `model passes reused${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,
     "band-words": `by chance alone about ${decimals(event.noise_mean)}, rarely over ${decimals(event.noise_high)}`,
   };
 }

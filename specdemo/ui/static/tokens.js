@@ -41,7 +41,8 @@ export function fillLabel(element, id, pieces) {
   for (const byte of tail) element.append(chip(`0x${byte.toString(16).toUpperCase().padStart(2, "0")}`));
 }
 
-function blankMarks(text) {
+/** A token's text with visible spaces and line breaks. */
+export function blankMarks(text) {
   return text.replaceAll("\n", "↵").replace(/ {4,}/g, ({ length }) => `␣×${length}`).replaceAll(" ", "␣");
 }
 

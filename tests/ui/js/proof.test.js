@@ -38,7 +38,7 @@ test("where other libraries' texts part, each way names the token it wrote first
     { text: " and", alone: 21.5, verified: null },
   ];
   const apart = { identical: false, divergence: 34, gap: 0.125, candidates };
-  const words = "token 35: alone “ with” 21.63, “ and” 21.50; with drafts “ and” lower, “ with” 21.38";
+  const words = "token 35: alone “␣with” 21.63, “␣and” 21.50; with drafts “␣and” lower, “␣with” 21.38";
   assert.deepEqual(rowWords(apart), { same: false, words });
 });
 
@@ -74,7 +74,7 @@ test("figures are the server's, and unknown ones are dashes", () => {
   assert.match(words["p-words"], /known at the end$/);
   assert.equal(words.passes_saved, "13,899");
   assert.equal(words["drawn-words"], "draws of 2,000 each way, in 11.4 s");
-  assert.equal(words["passes-words"], "cached target passes, 47 computed");
+  assert.equal(words["passes-words"], "model passes reused, 47 computed");
   assert.equal(words["band-words"], "by chance alone about 0.070, rarely over 0.093");
   const judged = figureWords({ ...SAMPLES, p_value: 0.45 }, { rule: "true-rule", significance: 0.0001 });
   assert.equal(judged["p-words"], "χ² p-value; below 0.0001 they differ");
