@@ -33,15 +33,15 @@ export class Pieces {
   }
 }
 
-/** Show a single token in `element`. Spaces are visible; the bytes of an incomplete character are shown as numbers. */
+/** Show a single token in `element`, with the marks of `blankMarks`, and bytes of an incomplete character as numbers. */
 export function fillLabel(element, id, pieces) {
   element.replaceChildren();
   const { text, tail } = pieces.decode(id);
-  fill(element, text.replaceAll(" ", "␣"), pieces.specials.has(id));
+  fill(element, blankMarks(text), pieces.specials.has(id));
   for (const byte of tail) element.append(chip(`0x${byte.toString(16).toUpperCase().padStart(2, "0")}`));
 }
 
-/** A token's text with visible spaces and line breaks. */
+/** A token's text in which spaces and line breaks are visible. */
 export function blankMarks(text) {
   return text.replaceAll("\n", "↵").replace(/ {4,}/g, ({ length }) => `␣×${length}`).replaceAll(" ", "␣");
 }
