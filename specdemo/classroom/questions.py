@@ -55,6 +55,7 @@ class Question:
         right: The index of the right option, or the right number. None before it is revealed, or if the
             question has no right answer.
         why: The explanation of the right answer; may be empty.
+        figures: The measured values in words, for the lesson summary; may be empty.
         measured: True if a measurement has given the right answer, False if the teacher has entered it.
     """
 
@@ -67,6 +68,7 @@ class Question:
     answers: dict[str, float] = field(default_factory=dict)
     right: float | None = None
     why: str = ""
+    figures: str = ""
     measured: bool = False
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
@@ -95,18 +97,21 @@ class Question:
         """Close voting, and show the right answer and its explanation.
 
         Args:
-            raw: ``right``, the right answer (null if there is none), and ``why``, the explanation; untrusted.
+            raw: ``right``, the right answer (null if there is none); ``why``, the explanation; and
+                ``figures``, the measured values in words; untrusted.
 
         Raises:
-            UserError: ``right`` is not a valid answer to this question, or ``why`` is not text or too long.
+            UserError: ``right`` is not a valid answer to this question, or a text is invalid or too long.
         """
-        why = raw.get("why", "")
-        if not isinstance(why, str) or len(why) > MAX_TEXT_CHARS:
-            raise UserError(f"why must be text of at most {MAX_TEXT_CHARS} characters.")
-        require_readable("explanation", why)
+        texts = {key: raw.get(key, "") for key in ("why", "figures")}
+        for key, text in texts.items():
+            if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
+                raise UserError(f"{key} must be text of at most {MAX_TEXT_CHARS} characters.")
+            require_readable(key, text)
         self.right = None if raw.get("right") is None else self._value({"answer": raw["right"]})
         self.measured = self.phase is Phase.MEASURING
-        self.why, self.phase = why, Phase.REVEALED
+        self.why, self.figures = texts["why"], texts["figures"]
+        self.phase = Phase.REVEALED
 
     def for_students(self) -> dict[str, Any]:
         """Return the part of the question's state that every student may see now."""
@@ -133,7 +138,7 @@ class Question:
 
     def summary(self) -> dict[str, Any]:
         """Return the question with its answers, for the lesson summary."""
-        return {**self.for_teacher(), "bars": self._bars(), **self._outcome()}
+        return {**self.for_teacher(), "bars": self._bars(), **self._outcome(), "figures": self.figures}
 
     def _outcome(self) -> dict[str, Any]:
         return {"right": self.right, "right_answers": self._right_answers, "measured": self.measured}
@@ -234,8 +239,8 @@ class Questions:
         self._show()
 
     def dismiss(self) -> None:
-        """Close voting, and remove the question from the page; raise ``UserError`` if there is none."""
-        self._require_current().close()
+        """Remove the question from the page; raise ``UserError`` if there is none."""
+        self._require_current()
         self.current = None
         self._show()
 
@@ -253,8 +258,8 @@ class Questions:
         return {"question": self.current.number, "answer": self.current.answers[student]}
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return all questions with their answers, for the lesson summary."""
-        return [question.summary() for question in self._asked]
+        """Return the questions whose voting was closed, with their answers, for the lesson summary."""
+        return [question.summary() for question in self._asked if question.phase is not Phase.OPEN]
 
     def _require_current(self) -> Question:
         if self.current is None:

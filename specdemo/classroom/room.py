@@ -142,7 +142,7 @@ class Room:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return the lesson summary: the maximum number of ``students``, all ``questions`` and ``games``."""
+        """Return the lesson summary: the maximum number of ``students``, ``questions`` and ``games``."""
         return {
             "students": self.students.max_present,
             "questions": self.questions.summary(),

@@ -149,7 +149,9 @@ def test_a_bad_question_is_refused_in_a_sentence(raw):
         choice(**raw)
 
 
-@pytest.mark.parametrize("raw", [{"right": 3}, {"right": "yes"}, {"why": 1}, {"why": "x" * 601}])
+@pytest.mark.parametrize(
+    "raw", [{"right": 3}, {"right": "yes"}, {"why": 1}, {"why": "x" * 601}, {"figures": 1}]
+)
 def test_a_bad_verdict_is_refused_in_a_sentence(raw):
     question = choice()
     with pytest.raises(UserError, match=r"\.$"):

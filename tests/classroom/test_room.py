@@ -113,7 +113,7 @@ async def test_nothing_is_accepted_after_the_end():
 async def test_a_message_that_is_sent_twice_counts_once():
     room = Room("BCDFG")
     room.take(post(BEGIN, part(0, ROUND, ROUND), {**ASK, "number": 1}))
-    room.take(post(part(0, ROUND, ROUND, {"type": "end"}), {**ASK, "number": 1}))
+    room.take(post(part(0, ROUND, ROUND, {"type": "end"}), {**ASK, "number": 1}, {"type": "close"}))
     sent = [json.loads(frame.data) for frame in room.log.after(0)]
     events = [event["type"] for message in sent for event in message.get("events", [])]
     assert events == ["round", "round", "end"]

@@ -125,14 +125,18 @@ def test_answers_are_counted_and_in_the_summary(url):
             "drafted": None,
             "writing": None,
         }
-        state = await teacher.tell({"type": "reveal", "right": 1, "why": "Measured."})
+        reveal = {"type": "reveal", "right": 1, "why": "Measured.", "figures": "1.34×"}
+        state = await teacher.tell(reveal)
         assert [bar["count"] for bar in state["question"]["bars"]] == [1, 2]
         headers = {"x-class-secret": teacher.secret}
         summary = (await teacher.http.get(at(teacher, "summary"), headers=headers)).json()
         assert summary["questions"][0]["right_answers"] == 2
         table = (await teacher.http.get(at(teacher, "summary?as=csv"), headers=headers)).text
         rows = list(csv.reader(io.StringIO(table)))
-        assert rows[1:] == [["1", "Faster?", "yes", "1", "False"], ["1", "Faster?", "'=no", "2", "True"]]
+        assert rows[1:] == [
+            ["1", "Faster?", "yes", "1", "False", "1.34×"],
+            ["1", "Faster?", "'=no", "2", "True", "1.34×"],
+        ]
 
     in_class(url, work)
 

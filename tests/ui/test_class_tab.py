@@ -146,6 +146,7 @@ def test_a_teacher_s_own_question_from_asking_to_the_summary(teacher, student):
     ask(teacher)
     options = phone.locator(".sd-asked-option")
     expect(options).to_have_count(2)
+    expect(phone.locator(".sd")).to_be_hidden()  # the last run may contain the answer
     options.nth(1).click()
     keyboard.wait_for_selector(".sd-asked-option")
     keyboard.focus(".sd-asked-option >> nth=0")
@@ -157,19 +158,42 @@ def test_a_teacher_s_own_question_from_asking_to_the_summary(teacher, student):
     expect(phone.locator(".sd-asked-option[aria-pressed=true]")).to_contain_text("no")
     teacher.click("text=Close voting")
     expect(phone.locator(".sd-answer-count")).to_have_text(["1", "1"])
+    expect(phone.locator(".sd")).to_be_visible()
+    for text, bar in zip(
+        *(phone.locator(part).all() for part in (".sd-answer-text", ".sd-answer-bar")), strict=True
+    ):
+        assert bar.bounding_box()["y"] >= text.bounding_box()["y"] + text.bounding_box()["height"]
     teacher.click("text=A is right")
     expect(keyboard.locator(".sd-asked-told")).to_contain_text(
         "You were right. Answer: A, “yes”. 1 of 2 were right."
     )
-    expect(phone.locator(".sd-asked-told")).to_contain_text("You were wrong.")
+    expect(phone.locator(".sd-asked > :first-child")).to_contain_text("You were wrong.")
     assert not phone.evaluate(WIDER.replace("main *", "body *"), 390)
+    press(teacher, "sum-up")
+    summary = teacher.locator("[data-role=summary]")
+    expect(summary).to_contain_text("1 of 2 were right.")
     teacher.click("text=Next question")
     expect(phone.locator("[data-role=asked]")).to_be_hidden()
+    expect(summary).to_be_hidden()
+    expect(teacher.locator("[data-role=ask-form] h2")).to_be_in_viewport()
+    for field in ("text", "options"):
+        expect(teacher.locator(f".sd-class-form textarea[name={field}]").first).to_have_value("")
     press(teacher, "sum-up")
-    expect(teacher.locator("[data-role=summary]")).to_contain_text("1 of 2 were right.")
+    expect(summary).to_contain_text("1 of 2 were right.")
     with teacher.expect_download() as download:
         teacher.click("text=Save as CSV")
     assert "Faster?" in download.value.path().read_text(encoding="utf-8")
+
+
+def test_a_question_that_is_skipped_before_voting_closes_is_not_in_the_summary(teacher):
+    for text in ("First?", "Second?"):
+        ask(teacher, text)
+        teacher.click("text=Skip question" if text == "First?" else "text=Close voting")
+        teacher.wait_for_selector(
+            ".sd-class-form:visible >> nth=0" if text == "First?" else "text=A is right"
+        )
+    press(teacher, "sum-up")
+    expect(teacher.locator("[data-role=summary] h3")).to_have_text(["Second?"])
 
 
 @pytest.mark.slow
@@ -188,7 +212,9 @@ def test_a_number_may_be_asked_and_typed(teacher, student):
     teacher.click("text=Close voting")
     teacher.fill("[data-role=asked] input", "1.45")
     teacher.click("text=Show as measured")
-    expect(watching.locator(".sd-asked-told")).to_contain_text("You were right. Answer: 1.45.")
+    expect(watching.locator(".sd-asked-told")).to_contain_text(
+        "You were right. Answer: 1.45. 1 of 1 were right (within 10%)."
+    )
 
 
 def test_a_question_of_the_quiz_is_answered_by_its_measurement(teacher, student, service):
@@ -207,7 +233,38 @@ def test_a_question_of_the_quiz_is_answered_by_its_measurement(teacher, student,
     expect(watching.locator(".sd-asked-told")).to_contain_text("You were right. Measured: C")
     expect(teacher.locator("[data-role=asked]")).to_contain_text("1 of 1 were right.")
     assert teacher.locator(".sd-class").is_visible(), "the teacher stays on this tab"
+    press(teacher, "sum-up")
+    expect(teacher.locator("[data-role=summary]")).to_contain_text(
+        "each step computed 8 times: Acceptance rate α 50%, Speedup S over the target alone 0.90×"
+    )
     assert service.requests == [{"question": COST + 1}]
+
+
+@pytest.mark.parametrize("font", ["Liberation", "DejaVu"])
+def test_a_long_question_fits_the_projector_with_its_options_and_buttons(teacher, font):
+    teacher.select_option(".sd-class [data-role=prepared]", "noise")
+    teacher.click("text=Ask the class")
+    assert write_in(teacher, font)
+    teacher.check("[data-role=projector]")
+    rows = teacher.locator("[data-role=asked] :is(h2, .sd-answers li, .sd-class-count)")
+    expect(rows).to_have_count(6)
+    code = teacher.locator(".sd-class-code")
+    for part in (
+        *rows.all(),
+        code,
+        teacher.locator("text=Close voting"),
+        teacher.locator("text=Lesson summary"),
+    ):
+        expect(part).to_be_in_viewport(ratio=1)
+    assert all(
+        float(row.evaluate("row => parseFloat(getComputedStyle(row).fontSize)")) >= 28 for row in rows.all()
+    )
+    sizes = teacher.evaluate(TEXT_SIZES)
+    assert min(sizes.values()) >= 24, sizes
+    tabs = teacher.locator("#tabs [role=tab]:visible").all()
+    assert len({tab.bounding_box()["y"] for tab in tabs}) == 1
+    switch = teacher.locator("label:has([data-role=projector])").bounding_box()
+    assert switch["x"] + switch["width"] == pytest.approx(1280 - 24, abs=1)
 
 
 @pytest.mark.parametrize("font", ["Liberation", "DejaVu"])
@@ -231,12 +288,16 @@ def test_a_class_predicts_the_teachers_run_which_answers_it(teacher, student, se
     watching = student()
     teacher.select_option(".sd-class [data-role=prepared]", "run-survivors")
     teacher.click("text=Ask the class")
+    expect(watching.locator("[data-role=asked] h2")).to_contain_text(
+        f"“{teacher.input_value('#prompt textarea')}”"
+    )
     totals = service.replayed[-1]["totals"]
     right = round(sum(totals["accepted_by_position"]) / totals["passes"])
     watching.click(f".sd-asked-option >> nth={right}")
     teacher.click("text=Close voting")
     teacher.click("text=Measure it")
     expect(watching.locator(".sd-asked-told")).to_contain_text("is measuring the answer now")
+    expect(watching.locator(".sd-answers")).to_be_hidden()
     teacher.wait_for_selector(".sd[data-state=playing]")
     assert service.requests[-1]["k"] == 4
     press(teacher, "to-end")
@@ -282,6 +343,7 @@ def test_the_join_screen_shows_code_address_and_students(teacher, student):
     screen = teacher.locator("[data-role=join-screen]")
     expect(screen).to_contain_text(code)
     expect(screen).to_contain_text("1 student is here.")
+    expect(screen).to_contain_text("Only this computer can open this link.")
     address = teacher.text_content("[data-role=join-address]")
     assert f"http://{address}/{code}" == teacher.text_content(".sd-class-link")
     for width, height in ((1280, 720), (1920, 1080)):

@@ -36,6 +36,12 @@ def predict(page: Any, number: int, option: int) -> None:
     page.check(f"[data-question='{number}'] input[value='{option}']")
 
 
+def bar_lengths(page: Any) -> list[float]:
+    return page.eval_on_selector_all(
+        ".sd-quiz-results td i", "all => all.map(bar => bar.getBoundingClientRect().width)"
+    )
+
+
 def run_it(page: Any, number: int) -> Any:
     page.click("#quiz-run")
     verdict = page.locator(f"[data-result='{number}'] .sd-quiz-verdict")
@@ -80,6 +86,20 @@ def test_a_right_prediction(open_page, service):
     assert service.requests == [{"question": COST}]
     assert (score(page), outcomes(page)[COST - 1]) == ("1 of 1 predicted", "right")
     assert "As you predicted" in page.text_content("[data-role=quiz-live]")
+
+
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.slow)])
+def test_a_bar_is_as_long_as_its_figure(open_page, service, width):
+    service.outcomes["cost"] = (
+        planted(alpha_compared=0.4, speedup=0.6),
+        planted(alpha_compared=0.0, speedup=0.75),
+    )
+    page = quiz_page(open_page, width=width)
+    predict(page, COST, 2)
+    run_it(page, COST)
+    full, *_ = reversed(bar_lengths(page))
+    assert full > 100
+    assert [round(length / full, 2) for length in bar_lengths(page)] == [0.4, 0, 0.8, 1, 1, 1]
 
 
 @pytest.mark.slow

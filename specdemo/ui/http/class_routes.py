@@ -207,12 +207,14 @@ def _table(summary: Mapping[str, Any]) -> str:
     """Return the questions of a lesson summary as CSV, with one line per possible answer."""
     lines = io.StringIO()
     rows = csv.writer(lines)
-    rows.writerow(["question", "text", "answer", "students", "right"])
-    for question in summary["questions"]:
+    rows.writerow(["question", "text", "answer", "students", "right", "measured"])
+    for number, question in enumerate(summary["questions"], 1):
+        is_choice = question["kind"] == "choice"
+        measured = _cell(question["figures"]) if is_choice else question["right"]
         for index, bar in enumerate(question["bars"]):
-            right = question["kind"] == "choice" and question["right"] == index
-            text, label = _cell(question["text"]), _cell(bar["label"])
-            rows.writerow([question["number"], text, label, bar["count"], right])
+            right = question["right"] == index if is_choice else ""
+            texts = _cell(question["text"]), _cell(bar["label"])
+            rows.writerow([number, *texts, bar["count"], right, measured])
     return lines.getvalue()
 
 

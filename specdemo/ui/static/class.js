@@ -72,8 +72,10 @@ class ClassTab {
     roles.qr.src = room.qr;
     roles.code.textContent = room.code;
     roles.link.textContent = room.link;
+    roles.address.textContent = shortAddress(room.link);
     this.joinScreen.fill(room);
-    roles.local.hidden = !LOCAL_HOSTS.includes(new URL(room.link).hostname);
+    const isLocal = LOCAL_HOSTS.includes(new URL(room.link).hostname);
+    for (const role of ["local", "join-local"]) roles[role].hidden = !isLocal;
     this.relay = null;
     this.waiting = []; // messages of the teacher that have not reached the server yet
     this.isFirst = true;

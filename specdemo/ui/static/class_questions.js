@@ -6,6 +6,9 @@ import { mountTab } from "./page.js";
 import { LETTERS, progressLine, tableOf } from "./quiz_cards.js";
 import { saveFile } from "./share.js";
 
+const MAX_QUOTED = 120; // characters of the prompt in a question
+const LONG = 180; // the number of characters above which the projector shows a question smaller
+
 export class ClassQuestions {
   /**
    * `prepared`: questions that this page can measure, each with `name`, `label`, `text`, `setup` and `options`. `send`
@@ -33,10 +36,9 @@ export class ClassQuestions {
 
   fill() {
     const chosen = this.prepared.find(({ name }) => name === this.roles.prepared.value);
-    if (!chosen) return;
-    this.fields.text.value = textOf(chosen);
+    this.fields.text.value = chosen ? textOf(chosen) : "";
     this.fields.kind.value = "choice";
-    this.fields.options.value = chosen.options.join("\n");
+    this.fields.options.value = chosen ? chosen.options.join("\n") : "";
     this.showKind();
   }
 
@@ -54,7 +56,8 @@ export class ClassQuestions {
   /** The prepared question that is being asked; undefined if the teacher has written the current one. */
   get preparedQuestion() {
     const { text, options } = this.question;
-    return this.prepared.find((one) => textOf(one) === text && one.options.join("\n") === options.join("\n"));
+    const isAsked = (one) => text.startsWith(one.text) && text.endsWith(one.setup) && one.options.join("\n") === options.join("\n");
+    return this.prepared.find(isAsked);
   }
 
   isMeasured(name) {
@@ -72,9 +75,10 @@ export class ClassQuestions {
 
   measured({ name, result }) {
     if (!this.isMeasured(name)) return;
-    const { verdict, error } = result;
+    const { verdict, error, sides } = result;
     this.measurement = verdict ? result : null;
-    this.send(verdict ? { type: "reveal", right: verdict.option, why: verdict.why } : { type: "close" });
+    if (verdict) this.send({ type: "reveal", right: verdict.option, why: verdict.why, figures: sides ? figureWords(sides) : verdict.why });
+    else this.send({ type: "close" });
     if (error) write(this.roles.said, error);
   }
 
@@ -96,15 +100,26 @@ export class ClassQuestions {
     const { asked, "ask-form": form } = this.roles;
     asked.hidden = !question;
     form.hidden = Boolean(question);
-    if (question?.number !== before?.number) this.measurement = null;
-    if (!question) return asked.replaceChildren();
-    if (question.number !== before?.number || question.phase !== before.phase) this.rebuild();
-    const count = element("p", "sd-class-count", countWords(question, students));
-    this.counts.replaceChildren(answerList(question), count);
+    const isNext = question?.number !== before?.number;
+    if (isNext) this.begin();
+    if (!question) asked.replaceChildren();
+    else {
+      if (isNext || question.phase !== before.phase) this.rebuild();
+      const count = element("p", "sd-class-count", countWords(question, students));
+      this.counts.replaceChildren(answerList(question), ...(question.phase === "revealed" ? [] : [count]));
+    }
+    if (isNext) (question ? asked : form).scrollIntoView({ block: "nearest" });
+  }
+
+  /** Prepare the page for the next question, which may not have been asked yet. */
+  begin() {
+    this.measurement = null;
+    this.roles.summary.hidden = true;
+    if (this.question && !this.roles.prepared.value) this.fill();
   }
 
   rebuild() {
-    const { text, phase, why } = this.question;
+    const { text, options, phase, why } = this.question;
     this.counts = element("div", "sd-class-answers");
     this.figures = element("div", "sd-quiz-results");
     const parts = [element("h2", "", text), this.counts];
@@ -115,9 +130,11 @@ export class ClassQuestions {
     if (phase === "open") buttons.append(this.sender("Close voting", { type: "close" }));
     // After a reload of this page, a measurement that has begun goes on without it.
     if (phase === "closed" || (phase === "measuring" && !this.measurement)) buttons.append(...this.waysToReveal());
-    buttons.append(this.sender(phase === "revealed" ? "Next question" : "Dismiss", { type: "dismiss" }));
-    this.roles.asked.dataset.phase = phase;
-    replaceParts(this.roles.asked, ...parts, buttons, this.figures);
+    buttons.append(this.sender(phase === "revealed" ? "Next question" : "Skip question", { type: "dismiss" }));
+    const { asked } = this.roles;
+    asked.dataset.phase = phase;
+    asked.toggleAttribute("data-long", [text, ...options].join("").length > LONG);
+    replaceParts(asked, ...parts, this.figures, buttons);
   }
 
   sender(words, message) {
@@ -164,7 +181,15 @@ export class ClassQuestions {
 function questionItem(question) {
   const result = question.phase === "revealed" ? resultWords(question) : "No result.";
   const answered = question.answered === 1 ? "1 answer." : `${question.answered} answers.`;
-  return element("li", "", element("h3", "", question.text), answerList(question), element("p", "", `${answered} ${result}`));
+  const parts = [element("h3", "", question.text), answerList(question), element("p", "", `${answered} ${result}`)];
+  if (question.figures) parts.push(element("p", "", question.figures));
+  return element("li", "", ...parts);
+}
+
+/** The figures of the measured sides in words, such as "k = 3: Acceptance rate α 50%; k = 12: Acceptance rate α 20%." */
+function figureWords(sides) {
+  const words = sides.map(({ label, figures }) => `${label}: ${figures.map((one) => `${one.label} ${one.text}`).join(", ")}`);
+  return `${words.join("; ")}.`;
 }
 
 async function measure({ name, isOfQuiz }) {
@@ -172,8 +197,11 @@ async function measure({ name, isOfQuiz }) {
   document.dispatchEvent(new CustomEvent("sd-measure", { detail: { name } }));
 }
 
-function textOf({ text, setup }) {
-  return `${text} ${setup}`.trim();
+// The setup of a question of the quiz quotes its prompt; a question about the run quotes the prompt of the tab Run.
+function textOf({ text, setup, isOfQuiz }) {
+  if (isOfQuiz) return `${text} ${setup}`;
+  const prompt = document.querySelector("#prompt textarea").value.trim().replace(/\s+/g, " ");
+  return `${text} “${prompt.length > MAX_QUOTED ? `${prompt.slice(0, MAX_QUOTED)}…` : prompt}” ${setup}`;
 }
 
 // A student who has answered may have left since.

@@ -21,9 +21,10 @@ export function answerWords({ kind, options }, answer) {
 
 /** The result of a revealed question in words. */
 export function resultWords(question) {
-  const { right, right_answers: count, answered } = question;
+  const { right, right_answers: count, answered, tolerance } = question;
   if (right === null) return "No verdict.";
-  return `${question.measured ? "Measured" : "Answer"}: ${answerWords(question, right)}. ${count} of ${answered} were right.`;
+  const within = tolerance ? ` (within ${share(tolerance)})` : "";
+  return `${question.measured ? "Measured" : "Answer"}: ${answerWords(question, right)}. ${count} of ${answered} were right${within}.`;
 }
 
 /**

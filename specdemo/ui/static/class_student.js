@@ -145,7 +145,10 @@ class Asked {
     // Do not rebuild at each update, because that would delete typed text.
     if (question.number !== number || question.phase !== phase) this.rebuild();
     write(this.status, this.statusWords());
-    this.counts.replaceChildren(...(question.bars ? [answerList(question)] : []));
+    // During the measurement, the run takes the place of the options.
+    const hasCounts = question.bars && question.phase !== "measuring";
+    this.counts.replaceChildren(...(hasCounts ? [answerList(question)] : []));
+    this.root.dataset.phase = question.phase;
     this.root.dataset.outcome = this.outcome ?? "";
     for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(this.picked === index));
   }
@@ -157,7 +160,9 @@ class Asked {
     this.status.setAttribute("role", "status");
     this.counts = element("div", "");
     const answer = phase === "open" ? this.form() : element("p", "sd-asked-chosen", this.answerSentence());
-    replaceParts(this.root, element("h2", "", text), answer, this.counts, this.status, ...(why ? [element("p", "", why)] : []));
+    const title = element("h2", "", text);
+    const parts = phase === "revealed" ? [this.status, title, answer, this.counts] : [title, answer, this.counts, this.status];
+    replaceParts(this.root, ...parts, ...(why ? [element("p", "", why)] : []));
   }
 
   get outcome() {

@@ -12,7 +12,7 @@ const KEY = "specdemo-prediction"; // set once the card has been answered or ski
 const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
 const LENGTH = 4; // the draft length k that the questions name
 const BUSY = "Another run is in progress; wait for its end.";
-const SETUP = `The prompt on the tab Run, with drafts of ${LENGTH} tokens.`;
+const SETUP = `Drafts of ${LENGTH} tokens.`;
 
 /** The questions of the card, which a class can be asked too. `option(totals)` is the index of the measured option. */
 export const PREDICTIONS = [

@@ -130,12 +130,16 @@ export function progressLine({ text, fraction }) {
   return element("p", "sd-quiz-progress", element("span", "", text), bar);
 }
 
-/** A table of the figures of the measured sides. In each row, the bar of the larger figure has the full length. */
+/**
+ * A table of the figures of the measured sides. The length of a bar is proportional to its figure; 100%, or else the larger
+ * figure of the row, has the full length.
+ */
 export function tableOf(sides) {
   const head = element("tr", "", element("td", ""), ...sides.map(({ label }) => headCell("col", label)));
   const rows = sides[0].figures.map(({ label }, row) => {
     const figures = sides.map((side) => side.figures[row]);
-    const most = Math.max(...figures.map((figure) => figure?.value ?? 0));
+    const isShare = figures.some((figure) => figure.text.endsWith("%"));
+    const most = isShare ? 1 : Math.max(...figures.map((figure) => figure.value ?? 0));
     return element("tr", "", headCell("row", label), ...figures.map((figure) => cell(figure, most)));
   });
   return element("table", "", element("thead", "", head), element("tbody", "", ...rows));
@@ -149,6 +153,6 @@ function headCell(scope, label) {
 
 function cell(figure, most) {
   const bar = element("i", "");
-  bar.style.width = `${most > 0 ? (100 * (figure.value ?? 0)) / most : 0}%`;
+  bar.style.setProperty("--share", most > 0 ? (figure.value ?? 0) / most : 0);
   return element("td", "", element("b", "", figure.text), bar);
 }
