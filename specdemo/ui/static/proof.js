@@ -9,8 +9,8 @@ import { BASELINE, SPECULATIVE } from "./trace.js";
 import { percent, timeLeft, times } from "./words.js";
 
 const MIN_P = 1e-99;
-const LABEL_LETTERS = 28;
-const LABEL_LETTERS_NARROW = 18;
+const LABEL_LETTERS = 40;
+const LABEL_LETTERS_NARROW = 24;
 // Two samples are never equal; they can only have the same distribution.
 const ALIKE = { same: "distribution", missed: "distribution" };
 
