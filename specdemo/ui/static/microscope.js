@@ -42,7 +42,7 @@ export class Microscope {
 }
 
 function draftCard(token, index, round, rule, pieces) {
-  const caption = `${statusName(token)} · ${index + 1} of ${round.drafted.length}`;
+  const caption = `${statusName(token)} · ${index + 1}/${round.drafted.length}`;
   const card = cardWith(token, token.status, caption, pieces);
   card.dataset.verdict = statusName(token);
   card.append(figureList(tokenFigures(token, round, rule)));
@@ -57,7 +57,7 @@ function emissionCard(round, rule, pieces) {
   const { emission } = round;
   const residual = hasResidual(rule) && emission.residual_mass !== null;
   const status = ownStatus(round);
-  const card = cardWith(emission, status, status ? `${status} · target's own` : "target's own", pieces);
+  const card = cardWith(emission, status, status || "target's own", pieces);
   card.dataset.verdict = status || "own";
   const probability = percent(rule === "greedy" || emission.prob === null ? emission.raw_prob : emission.prob);
   const figures = residual
