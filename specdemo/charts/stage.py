@@ -94,7 +94,7 @@ def _speedup(colours: Palette) -> go.Figure:
             curve("speedup", "measured", "%{y:.2f}× measured", {"color": colours.accepted}),
             curve("theory", "theory", "%{y:.2f}× in theory", {"color": colours.muted, "dash": "dot"}),
             _lead("speedup-lead", lead).update(legendgroup="speedup"),
-            room_for([0.5, 12.5], [0, 1.5]),
+            room_for([0.5, 12.5], [1, 1]),
         ]
     )
     figure.update_layout(frame("Speedup so far", colours))

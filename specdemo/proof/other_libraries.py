@@ -75,8 +75,9 @@ class OtherRow(ComparedText):
     """The result of decoding one prompt in both ways.
 
     Attributes:
-        gap: Difference between the logits of both ``candidates`` when the target decodes alone; without a
-            divergence, the smallest difference between the two best logits in the text.
+        gap: Difference between the logits of both ``candidates`` when the target decodes alone (a lower bound
+            if the other token was not among the best); without a divergence, the smallest difference between
+            the two best logits in the text.
         shift: Maximum difference between both ways in the logit of the same token after the same text.
         candidates: At a divergence, the token of the target alone, then the one written with drafts.
     """
@@ -171,6 +172,6 @@ def others_sentence(rows: Sequence[OtherRow]) -> str:
     gaps = f"at most {max(apart):.2g}" if apart else f"at least {min(row.gap for row in rows):.2g}"
     return (
         f"{len(apart)} of {len(rows)} texts differ, {tokens:,} tokens compared. "
-        f"{'There both tokens have logits' if apart else 'The two best logits are'} {gaps} apart; "
+        f"{'There the logits of both tokens are' if apart else 'The two best logits are'} {gaps} apart; "
         f"rounding moved a logit by up to {max(row.shift for row in rows):.2g}."
     )

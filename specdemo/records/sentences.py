@@ -110,7 +110,7 @@ def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calib
     if break_even is None:
         return "Drafting costs more here than it can save at any acceptance rate."
     if alpha >= break_even:
-        return f"By calibration {break_even:.0%} breaks even, but the machine was slower during this run."
+        return f"The break-even rate was {break_even:.0%} at calibration; this run was slower."
     best = best_length(alpha, calibration.c, calibration.v)
     if config.k != AUTO and 0 < best < config.k:
         return f"Drafting {_count(config.k, 'token')} is too long for this text. Try k = {best}."

@@ -88,7 +88,7 @@ def test_divergence_by_rounding_is_shown_with_both_logits(pair, monkeypatch):
     assert row.shift == pytest.approx(row.gap + 0.25, abs=1e-4)
     sentence = others_sentence([row])
     assert sentence.startswith(
-        "1 of 1 texts differ, 14 tokens compared. There both tokens have logits at most"
+        "1 of 1 texts differ, 14 tokens compared. There the logits of both tokens are at most"
     )
 
 

@@ -51,7 +51,7 @@ def test_a_different_text_is_named_and_two_samples_are_not_compared():
     ("alpha", "even", "why"),
     [
         (0.2, 1 / 3, "Acceptance rate α 20%. The break-even acceptance rate is 33%."),
-        (0.5, 1 / 3, "α 50%. By calibration 33% breaks even, but the machine was slower during this run."),
+        (0.5, 1 / 3, "α 50%. The break-even rate was 33% at calibration; this run was slower."),
         (0.5, None, "α 50%. Drafting costs more here than it can save at any acceptance rate."),
     ],
 )

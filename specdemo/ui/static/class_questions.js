@@ -201,7 +201,7 @@ async function measure({ name, isOfQuiz }) {
 function textOf({ text, setup, isOfQuiz }) {
   if (isOfQuiz) return `${text} ${setup}`;
   const prompt = document.querySelector("#prompt textarea").value.trim().replace(/\s+/g, " ");
-  return `${text} “${prompt.length > MAX_QUOTED ? `${prompt.slice(0, MAX_QUOTED)}…` : prompt}” ${setup}`;
+  return `${text} “${prompt.length > MAX_QUOTED ? `${[...prompt].slice(0, MAX_QUOTED).join("")}…` : prompt}” ${setup}`;
 }
 
 // A student who has answered may have left since.

@@ -25,6 +25,7 @@ const TERMS = {
       if (!config.baseline) return "The target alone did not run, so there is no speedup.";
       if (totals.speedup === null) return "No speedup before both lanes have 8 tokens.";
       const quotient = `${totals.tokens_per_s.toFixed(1)} ÷ ${totals.baseline_tokens_per_s.toFixed(1)} tok/s = ${speedWords(totals.speedup)}`;
+      if (totals.tau === null) return quotient; // a watched server that does not report rounds
       const cost = (totals.tau / totals.speedup).toFixed(2);
       return `${quotient}. A round adds τ = ${totals.tau.toFixed(2)} tokens and takes ${cost}× as long as a token of the target alone`;
     },
@@ -34,7 +35,7 @@ const TERMS = {
     sentence: "The mean number of tokens that one target pass adds, including the target's own token.",
     formula: "τ = tokens ÷ target passes",
     more: ["alpha"],
-    numbers: ({ totals }) => `${totals.tokens} ÷ ${totals.passes} = ${totals.tau.toFixed(2)}`,
+    numbers: ({ totals }) => (totals.tau === null ? NOT_MEASURED : `${totals.tokens} ÷ ${totals.passes} = ${totals.tau.toFixed(2)}`),
   },
   alpha: {
     title: "Acceptance rate α",

@@ -111,7 +111,7 @@ export class WhatIfSection {
     showSlider(length, k === AS_DRAFTED ? "as drafted" : String(k));
     roles["what-if-speedup"].textContent = times(speedups[1]);
     roles["what-if-speedup"].toggleAttribute("data-slower", speedups[1] < 1);
-    roles["what-if-even"].textContent = even === null ? "none: slower without one" : `${(1000 * even).toFixed(1)} ms`;
+    roles["what-if-even"].textContent = even === null ? "none: slower anyway" : `${(1000 * even).toFixed(1)} ms`;
     roles["what-if-best"].textContent = `${best.k} (${times(best.speedup)})`;
     const trip = delayMs ? ["The target alone needs no round trips."] : [];
     roles["what-if-words"].textContent = [CHOICE_WORDS[draft], ...trip, certaintyWords(k, low, high, unknown)].join(" ");

@@ -99,8 +99,10 @@ async function showPart(name) {
   part.focus({ preventScroll: true });
   // The parts above get their final height only when they are drawn.
   const follow = new ResizeObserver(() => part.scrollIntoView());
-  follow.observe(part.parentElement);
-  setTimeout(() => follow.disconnect(), SETTLE_MS);
+  const stop = () => follow.disconnect();
+  follow.observe(document.body);
+  for (const kind of ["wheel", "touchstart", "keydown"]) addEventListener(kind, stop, { once: true, passive: true });
+  setTimeout(stop, SETTLE_MS);
 }
 
 // Returns the address of a tab. Some parameters open a tab, so the other tabs do not have them in theirs.

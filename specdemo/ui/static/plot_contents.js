@@ -141,7 +141,7 @@ export class PlotContents {
  */
 export function raceAxes(trace, room) {
   const { x, y } = axisReach(LIVE, trace);
-  const [seconds, tokens] = trace?.closed ? [x * HEADROOM, y * HEADROOM] : [reachOf(x), reachOf(y)];
+  const [seconds, tokens] = trace?.closed && x > 0 ? [x * HEADROOM, y * HEADROOM] : [reachOf(x), reachOf(y)];
   return {
     x: { range: [0, seconds], dtick: stepFor(seconds, room.width / (LABEL_EM.x * room.em)) },
     y: { range: [0, tokens], dtick: stepFor(tokens, room.height / (LABEL_EM.y * room.em)) },

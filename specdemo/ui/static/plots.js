@@ -1,5 +1,5 @@
 // The charts on the page, and the choice of the times at which each is drawn. Only charts in sight are drawn. The
-// speedup follows the run on a canvas layer; Plotly draws it when nothing has changed for a while.
+// race follows the run on a canvas layer; Plotly draws it when nothing has changed for a while.
 
 import { BY_ROUND, LIVE } from "./charts.js";
 import { LiveLayer } from "./live_layer.js";
