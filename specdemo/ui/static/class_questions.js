@@ -50,18 +50,20 @@ export class ClassQuestions {
     const { text, kind, options, hidden } = this.fields;
     const lines = options.value.split("\n").map((line) => line.trim()).filter(Boolean);
     const choices = kind.value === "choice" ? lines : [];
-    this.send({ type: "ask", text: text.value, kind: kind.value, options: choices, hidden: hidden.checked });
+    const chosen = this.preparedQuestion({ text: text.value, options: choices });
+    // The prompt may have changed since the form was filled, and the measurement uses the current one.
+    const words = chosen && !chosen.isOfQuiz ? textOf(chosen) : text.value;
+    this.send({ type: "ask", text: words, kind: kind.value, options: choices, hidden: hidden.checked });
   }
 
-  /** The prepared question that is being asked; undefined if the teacher has written the current one. */
-  get preparedQuestion() {
-    const { text, options } = this.question;
-    const isAsked = (one) => text.startsWith(one.text) && text.endsWith(one.setup) && one.options.join("\n") === options.join("\n");
-    return this.prepared.find(isAsked);
+  /** The prepared question with this text and these options; undefined if the teacher has written it. */
+  preparedQuestion({ text, options }) {
+    const isSame = (one) => text.startsWith(one.text) && text.endsWith(one.setup) && one.options.join("\n") === options.join("\n");
+    return this.prepared.find(isSame);
   }
 
   isMeasured(name) {
-    return Boolean(this.question) && this.question.phase !== "revealed" && name === this.preparedQuestion?.name;
+    return Boolean(this.question) && this.question.phase !== "revealed" && name === this.preparedQuestion(this.question)?.name;
   }
 
   /** Follow the measurement of the question `name`, wherever on this page it was started. */
@@ -143,8 +145,8 @@ export class ClassQuestions {
 
   // A prepared question is measured. For any other question the teacher enters the result.
   waysToReveal() {
-    const { preparedQuestion } = this;
-    if (preparedQuestion) return [button("sd-button sd-class-main", "Measure it", () => measure(preparedQuestion))];
+    const prepared = this.preparedQuestion(this.question);
+    if (prepared) return [button("sd-button sd-class-main", "Measure it", () => measure(prepared))];
     const { kind, options } = this.question;
     if (kind === "choice") return options.map((_, right) => this.sender(`${LETTERS[right]} is right`, { type: "reveal", right }));
     const field = element("input", "");
