@@ -111,7 +111,8 @@ def test_an_address_shows_the_recorded_comparison_without_a_model(open_page, ser
     assert page.locator("[data-role=rows] td[data-same=false]").count() == sum(
         not row["identical"] for row in rows
     )
-    gaps = [float(text.removeprefix("≥ ").split()[0]) for text in texts_of(page, "[data-role=rows] td:last-child")]
+    cells = texts_of(page, "[data-role=rows] td:last-child")
+    gaps = [float(text.removeprefix("≥ ").split()[0]) for text in cells]
     assert gaps == pytest.approx([row["gap"] for row in rows], abs=6e-4)
     assert page.text_content("[data-role=last-column]") == "Logit gap"
     assert page.inner_text("[data-role=recorded]").startswith("Recorded earlier: SmolLM2-135M")
