@@ -183,7 +183,7 @@ export function axisReach(name, trace) {
   const latest = (lane) => trace?.entries(lane).at(-1)?.totals;
   const rounds = trace?.entries(SPECULATIVE) ?? [];
   if (name === "rates") return { x: rounds.length + 0.5 };
-  if (name === "speedup") return { x: rounds.length + 0.5, y: highestSpeedup(trace) };
+  if (name === "speedup") return { x: rounds.length + 0.5, y: highestSpeedup(trace?.end ? [...rounds, trace.end] : rounds) };
   if (name === "position") return { x: (latest(SPECULATIVE)?.compared_by_position.length ?? 0) + 0.5 };
   if (name === "ranks") return { x: BEYOND + 0.5, y: Math.max(ROOM_RANKS, ...rankCounts(rounds)) };
   const lanes = name === "time" ? [SPECULATIVE, BASELINE] : Object.keys(RACE_KEYS);
@@ -193,9 +193,8 @@ export function axisReach(name, trace) {
   return name === "time" ? { x: seconds } : { x: seconds, y: Math.max(ROOM_TOKENS, ...ends.map(([, y]) => y)) };
 }
 
-function highestSpeedup(trace) {
-  const all = [...(trace?.entries(SPECULATIVE) ?? []), ...(trace?.end ? [trace.end] : [])];
-  return all.reduce((most, { totals }) => Math.max(most, totals.speedup ?? 0, totals.s_theory ?? 0), MIN_SPEEDUP);
+function highestSpeedup(entries) {
+  return entries.reduce((most, { totals }) => Math.max(most, totals.speedup ?? 0, totals.s_theory ?? 0), MIN_SPEEDUP);
 }
 
 export function sum(counts) {
