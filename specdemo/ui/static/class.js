@@ -69,6 +69,7 @@ class ClassTab {
     rememberInTab(KEY, room);
     const { roles } = this;
     this.root.dataset.state = "open";
+    document.body.toggleAttribute("data-class", true);
     roles.qr.src = room.qr;
     roles.code.textContent = room.code;
     roles.link.textContent = room.link;
@@ -197,6 +198,7 @@ class ClassTab {
     this.room = null;
     if (!elsewhere) forgetInTab(KEY);
     this.root.dataset.state = "none";
+    document.body.toggleAttribute("data-class", false);
     this.chip.remove();
     this.joinScreen.close();
     this.questions.show(null);

@@ -122,7 +122,7 @@ class Lessons {
     if (index < 0 || index >= this.pages.length) return;
     this.current = index;
     const name = this.names[index];
-    this.root.dataset.at = name;
+    this.root.dataset.at = document.body.dataset.learn = name;
     this.pages.forEach((page, at) => page.toggleAttribute("data-current", at === index));
     this.root.querySelector("[data-role=class-told]").textContent = "";
     if (byVisitor) {

@@ -49,12 +49,18 @@ export function noteProof(name) {
 
 /**
  * Open the tab that the address names, and show the part of it, now, after Back or Forward, and after a link within the
- * page; also put each newly opened tab into the address.
+ * page; also put each newly opened tab into the address, and into `data-tab` of the body for the styles.
  */
 export function keepTabInAddress() {
   // The tab to open if the address names none.
   const asked = new URLSearchParams(location.search);
   const first = Object.entries(TAB_OF).find(([name]) => asked.has(name))?.[1] ?? currentTab();
+  const tell = () => (document.body.dataset.tab = currentTab());
+  const tabs = document.getElementById("tabs");
+  if (tabs) {
+    tell();
+    new MutationObserver(tell).observe(tabs, { subtree: true, attributeFilter: ["aria-selected"] });
+  }
   const follow = () => {
     const name = tabIn(location.hash) ?? first;
     if (name !== currentTab()) openTab(name);

@@ -208,7 +208,7 @@ class Prediction {
     });
     this.say(this.predictedWords());
     this.roles.next.hidden = true;
-    this.roles.line.hidden = false;
+    this.showLine(true);
     if (innerWidth <= PHONE_PX) this.roles.line.scrollIntoView(); // the stage, to which the page has scrolled, is below
   }
 
@@ -247,7 +247,12 @@ class Prediction {
 
   leave() {
     this.current = null;
-    this.roles.line.hidden = true;
+    this.showLine(false);
+  }
+
+  showLine(isShown) {
+    this.roles.line.hidden = !isShown;
+    document.body.toggleAttribute("data-predicted", isShown);
   }
 
   say(words) {
