@@ -362,7 +362,7 @@ def test_the_class_drafts_and_everybody_sees_the_verdicts(teacher, student):
     phone = student(viewport={"width": 390, "height": 844}, color_scheme="dark")
     keyboard = student()
     teacher.fill(".sd-class-game textarea[name=text]", "Please answer")
-    teacher.fill(".sd-class-game input[name=seconds]", "6")
+    teacher.fill(".sd-class-game input[name=seconds]", "5")
     teacher.check(".sd-class-game input[name=drafts]")
     teacher.click("text=Start the game")
     phone.fill(".sd-game-form textarea", "as soon as you can")

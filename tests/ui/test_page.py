@@ -1,8 +1,10 @@
 """The page around a run, in real Chromium, with recorded rounds."""
 
+from statistics import median
 from typing import Any
 
 import pytest
+from helpers.frames import CLOCK_READINGS, restyled
 from helpers.replay import edited, faster, recorded, rounds
 from helpers.visitor import (
     assert_figures,
@@ -14,6 +16,7 @@ from helpers.visitor import (
     run_to_end,
     text_of,
     tokens,
+    wait_until,
 )
 from playwright.sync_api import expect
 
@@ -88,6 +91,20 @@ def test_the_shown_clocks_and_the_exported_rounds_give_the_shown_speedup(played,
     assert shown["baseline_seconds"] == pytest.approx(seconds["baseline"], rel=1e-9)
     assert shown["tokens_per_s"] == pytest.approx(1 / per_token["speculative"], rel=1e-9)
     assert shown["baseline_tokens_per_s"] == pytest.approx(1 / per_token["baseline"], rel=1e-9)
+
+
+def test_a_page_at_rest_reads_no_clock(played):
+    """Gradio's loading screen would go on counting in every frame."""
+    page = played("greedy")
+    wait_until(lambda: page.evaluate(CLOCK_READINGS) == 0, seconds=10)
+
+
+def test_new_tokens_restyle_what_is_around_them_and_not_the_page(played, browser):
+    page = played("greedy")
+    press(page, "to-start", "play")
+    counts = restyled(browser, page, lambda: page.wait_for_timeout(1000))
+    everything = page.evaluate("document.querySelectorAll('main *').length")
+    assert len(counts) > 5 and median(counts) < everything / 10, (sorted(counts), everything)
 
 
 def test_recalibrate_measures_pass_costs_and_shows_them(open_page):
