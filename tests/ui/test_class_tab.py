@@ -296,6 +296,7 @@ def test_a_class_predicts_the_teachers_run_which_answers_it(teacher, student, se
     right = round(sum(totals["accepted_by_position"]) / totals["passes"])
     watching.click(f".sd-asked-option >> nth={right}")
     teacher.click("text=Close voting")
+    teacher.locator("#prompt textarea").evaluate(RETYPE, "A prompt for later")
     teacher.click("text=Measure it")
     expect(watching.locator(".sd-asked-told")).to_contain_text("is measuring the answer now")
     expect(watching.locator(".sd-answers")).to_be_hidden()
@@ -303,6 +304,7 @@ def test_a_class_predicts_the_teachers_run_which_answers_it(teacher, student, se
     assert service.requests[-1]["k"] == 4
     press(teacher, "to-end")
     expect(watching.locator(".sd-asked-told")).to_contain_text(f"You were right. Measured: {'ABCDE'[right]}")
+    assert service.requests[-1]["prompt"] == "What is a leap year?", "the one that the question quotes"
     teacher.click("text=Show the answers")
     expect(teacher.locator("[data-role=asked]")).to_contain_text("1 of 1 were right.")
     expect(teacher.locator("[data-role=asked]")).to_contain_text(f"{totals['speedup']:.2f}× the speed")

@@ -243,6 +243,7 @@ def test_a_link_opens_the_recording_under_other_conditions_which_keys_change(ope
     page.wait_for_function(f"({TRACES})('what-if-chart').chosen.x[0] === 1")
     drawn = traces(page, "what-if-chart")
     assert drawn["hidden"]["x"] == list(range(1, 13))
+    assert ("coincide" in shown("words")) == (drawn["hidden"]["y"] == drawn["free"]["y"])
     assert f"{drawn['hidden']['y'][0]:.2f}×" == shown("speedup") == f"{drawn['chosen']['y'][0]:.2f}×"
     assert page.evaluate("() => document.documentElement.scrollWidth") == 390
     assert page.evaluate(WIDER, 390) == []

@@ -193,6 +193,13 @@ def test_each_lesson_shows_the_figures_of_its_topic_and_other_runs_show_all(less
 
 
 @pytest.mark.slow
+def test_a_tall_page_shows_both_live_charts_of_a_lesson(lesson):
+    page = lesson(5, height=1080)
+    show(page, 5)
+    assert page.locator(".sd-live .sd-chart:visible").count() == 2
+
+
+@pytest.mark.slow
 def test_a_press_leads_to_the_first_token_that_departs_in_all_lanes(lesson):
     page = lesson(6)
     show(page, 6, 1)

@@ -94,7 +94,7 @@ def test_the_shown_clocks_and_the_exported_rounds_give_the_shown_speedup(played,
 
 
 def test_a_page_at_rest_reads_no_clock(played):
-    """Gradio's loading screen would go on counting in every frame."""
+    """The counter of Gradio's loading screen has been stopped."""
     page = played("greedy")
     wait_until(lambda: page.evaluate(CLOCK_READINGS) == 0, seconds=10)
 

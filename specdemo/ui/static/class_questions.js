@@ -20,6 +20,7 @@ export class ClassQuestions {
     this.send = send;
     this.shown = "null";
     this.measurement = null; // the result so far of the measurement in progress, or the last one; null if there is none
+    this.prompt = null; // the prompt that the question quotes; null if it quotes none or was asked before a reload
     for (const { name, label } of prepared) {
       const option = element("option", "", label);
       option.value = name;
@@ -51,8 +52,10 @@ export class ClassQuestions {
     const lines = options.value.split("\n").map((line) => line.trim()).filter(Boolean);
     const choices = kind.value === "choice" ? lines : [];
     const chosen = this.preparedQuestion({ text: text.value, options: choices });
-    // The prompt may have changed since the form was filled, and the measurement uses the current one.
-    const words = chosen && !chosen.isOfQuiz ? textOf(chosen) : text.value;
+    const isOfRun = Boolean(chosen) && !chosen.isOfQuiz;
+    this.prompt = isOfRun ? promptNow() : null;
+    // The prompt may have changed since the form was filled.
+    const words = isOfRun ? textOf(chosen) : text.value;
     this.send({ type: "ask", text: words, kind: kind.value, options: choices, hidden: hidden.checked });
   }
 
@@ -146,7 +149,7 @@ export class ClassQuestions {
   // A prepared question is measured. For any other question the teacher enters the result.
   waysToReveal() {
     const prepared = this.preparedQuestion(this.question);
-    if (prepared) return [button("sd-button sd-class-main", "Measure it", () => measure(prepared))];
+    if (prepared) return [button("sd-button sd-class-main", "Measure it", () => measure(prepared, this.prompt))];
     const { kind, options } = this.question;
     if (kind === "choice") return options.map((_, right) => this.sender(`${LETTERS[right]} is right`, { type: "reveal", right }));
     const field = element("input", "");
@@ -194,16 +197,20 @@ function figureWords(sides) {
   return `${words.join("; ")}.`;
 }
 
-async function measure({ name, isOfQuiz }) {
+async function measure({ name, isOfQuiz }, prompt) {
   if (isOfQuiz) await mountTab("learn", ".sd-quiz[data-at]");
-  document.dispatchEvent(new CustomEvent("sd-measure", { detail: { name } }));
+  document.dispatchEvent(new CustomEvent("sd-measure", { detail: { name, prompt } }));
 }
 
 // The setup of a question of the quiz quotes its prompt; a question about the run quotes the prompt of the tab Run.
 function textOf({ text, setup, isOfQuiz }) {
   if (isOfQuiz) return `${text} ${setup}`;
-  const prompt = document.querySelector("#prompt textarea").value.trim().replace(/\s+/g, " ");
+  const prompt = promptNow().replace(/\s+/g, " ");
   return `${text} “${prompt.length > MAX_QUOTED ? `${[...prompt].slice(0, MAX_QUOTED).join("")}…` : prompt}” ${setup}`;
+}
+
+function promptNow() {
+  return document.querySelector("#prompt textarea").value.trim();
 }
 
 // A student who has answered may have left since.

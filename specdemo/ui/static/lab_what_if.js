@@ -114,12 +114,15 @@ export class WhatIfSection {
     roles["what-if-even"].textContent = even === null ? "none: slower anyway" : `${(1000 * even).toFixed(1)} ms`;
     roles["what-if-best"].textContent = `${best.k} (${times(best.speedup)})`;
     const trip = delayMs ? ["The target alone needs no round trips."] : [];
-    roles["what-if-words"].textContent = [CHOICE_WORDS[draft], ...trip, certaintyWords(k, low, high, unknown)].join(" ");
+    const drawn = lengths.filter((other) => other.k !== AS_DRAFTED);
+    const isHiddenFree = drawn.every((other) => speedup(other.expected, "hidden") === speedup(other.expected, "free"));
+    const same = isHiddenFree ? ["No draft takes longer than its verification, so the curves of hidden and free drafts coincide."] : [];
+    roles["what-if-words"].textContent = [CHOICE_WORDS[draft], ...trip, ...same, certaintyWords(k, low, high, unknown)].join(" ");
     return this.chart.show(chart, ({ data }) => {
       for (const trace of data) {
-        const drawn = trace.uid === CHOSEN ? [] : lengths.filter((other) => other.k !== AS_DRAFTED);
-        trace.x = drawn.map((other) => other.k);
-        trace.y = drawn.map((other) => speedup(other.expected, trace.uid));
+        const points = trace.uid === CHOSEN ? [] : drawn;
+        trace.x = points.map((other) => other.k);
+        trace.y = points.map((other) => speedup(other.expected, trace.uid));
       }
       const chosen = data.find(({ uid }) => uid === CHOSEN);
       Object.assign(chosen, { x: [k || answer.point.k], y: [speedups[1]] });

@@ -9,7 +9,7 @@ const TAB_OF = { lesson: "learn", question: "learn", proof: "proof" }; // the ta
 const PANEL = "#more";
 const MOUNT_POLL_MS = 20;
 const MAX_POLLS = 500;
-const SETTLE_MS = 2000; // the time that a tab takes to reach its final height, and the page to load
+const SETTLE_MS = 2000; // the time that a tab takes to reach its final height
 const LINE = "#summary"; // the line that opens the settings; Gradio replaces its content with every change
 
 /** Return a button that opens a tab of the page, or only its text if the page has no tabs. */
@@ -129,22 +129,21 @@ function buttonOf(name) {
 }
 
 /**
- * Stop the counter of Gradio's loading screen: it goes on in every frame after the screen has left, which takes a tenth
- * of a processor core. Nothing else can reach it, so this waits until its frame asks for the time, and then cancels the
- * frame that it requests last.
+ * Stop Gradio's counters of seconds: each pending event has one, as has the loading screen, whose counter never ends. They
+ * run in every frame for a display that this page hides, and take a tenth of a processor core that the models need.
  */
-export function stopLoadingCounter() {
+export function stopCounters() {
   const clock = performance.now;
   const cancelNext = () => {
     const last = requestAnimationFrame(() => {}); // frames are numbered
     for (const frame of [last, last - 1]) cancelAnimationFrame(frame);
   };
   performance.now = () => {
+    // Nothing else can reach a counter, but its frame asks for the time and then requests its next frame.
     const callers = new Error().stack.split("\n").filter((line) => line.includes("://"));
     if (callers.length === 2 && callers[1].includes("/statustracker-")) queueMicrotask(cancelNext);
     return clock.call(performance);
   };
-  setTimeout(() => delete performance.now, SETTLE_MS);
 }
 
 /** Show the hints of the chosen settings, and return the line that sums the settings up. */

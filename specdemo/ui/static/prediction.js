@@ -117,14 +117,14 @@ class Tour {
 
 /** Called once by the Gradio component. */
 export function mountPrediction({ element: host, trigger, settings }) {
-  const run = (length) => trigger("submit", { address: `k=${length}` });
+  const run = (length, prompt) => trigger("submit", { address: String(new URLSearchParams({ k: length, ...(prompt && { prompt }) })) });
   new Prediction(host.querySelector(".sd-prediction"), settings.asks, run);
 }
 
 class Prediction {
   /**
-   * `asks` is false on pages whose models do not draft as the page says. `run(length)` starts a run with this draft
-   * length and the visitor's other settings.
+   * `asks` is false on pages whose models do not draft as the page says. `run(length, prompt)` starts a run with this
+   * draft length, this prompt if there is one, and the visitor's other settings.
    */
   constructor(root, asks, run) {
     this.roles = rolesOf(root);
@@ -140,7 +140,7 @@ class Prediction {
     roles.close.addEventListener("click", () => this.leave());
     roles.next.addEventListener("click", () => this.onNext());
     document.addEventListener("click", (event) => this.ask(event), true);
-    document.addEventListener("sd-measure", ({ detail }) => this.measure(detail.name));
+    document.addEventListener("sd-measure", ({ detail }) => this.measure(detail));
     document.addEventListener("sd-moment", () => this.follow());
     root.dataset.ready = "true";
   }
@@ -171,19 +171,19 @@ class Prediction {
     this.start({ answers: PREDICTIONS.map(({ name }) => Number(elements[name].value)) });
   }
 
-  /** Measure a question to a class by a run. */
-  measure(name) {
+  /** Measure a question to a class by a run of the `prompt` that it quotes. */
+  measure({ name, prompt }) {
     if (!PREDICTIONS.some((question) => question.name === name)) return;
     if (!document.querySelector("#run:enabled")) return announceMeasured(name, { error: BUSY });
     this.isDone = true; // the class has predicted
     announceMeasuring(name, {});
     openTab("run");
-    this.start({ name });
+    this.start({ name }, prompt);
   }
 
-  start(expected) {
+  start(expected, prompt = null) {
     this.expected = { ...expected, before: stageOfPage().trace };
-    this.run(LENGTH);
+    this.run(LENGTH, prompt);
   }
 
   follow() {

@@ -8,7 +8,7 @@ import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
 import { GrowingLines, parseEvents } from "./ndjson.js";
 import { Notice, Speaker } from "./notice.js";
-import { keepTabInAddress, stopLoadingCounter } from "./page.js";
+import { keepTabInAddress, stopCounters } from "./page.js";
 import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
 import { Plots } from "./plots.js";
 import { Arrival, keepRun, LastRun, Source } from "./recordings.js";
@@ -34,7 +34,7 @@ export function mount({ element, props, watch, base, settings }) {
   feed();
   mounted = stage;
   keepTabInAddress();
-  stopLoadingCounter();
+  stopCounters();
   document.querySelector(".sd-skip")?.addEventListener("click", () => stage.lanes[SPECULATIVE].box.focus());
   welcome(stage, Boolean(props.value));
 }
