@@ -12,7 +12,7 @@ CLOCK_READINGS = """() => new Promise(done => {
 
 
 def restyled(browser: Any, page: Any, wait: Callable[[], None]) -> list[int]:
-    """Return the number of elements of each style update of ``page`` while ``wait`` runs."""
+    """Return the number of elements of each style update in the browser while ``wait`` runs."""
     session = browser.new_browser_cdp_session()
     events: list[Any] = []
     ended: list[bool] = []

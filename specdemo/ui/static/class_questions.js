@@ -20,7 +20,7 @@ export class ClassQuestions {
     this.send = send;
     this.shown = "null";
     this.measurement = null; // the result so far of the measurement in progress, or the last one; null if there is none
-    this.prompt = null; // the prompt that the question quotes; null if it quotes none or was asked before a reload
+    this.prompt = null; // the prompt that the question quotes; null if it quotes none, or was asked before a reload or in another window
     for (const { name, label } of prepared) {
       const option = element("option", "", label);
       option.value = name;

@@ -116,7 +116,7 @@ export class WhatIfSection {
     const trip = delayMs ? ["The target alone needs no round trips."] : [];
     const drawn = lengths.filter((other) => other.k !== AS_DRAFTED);
     const isHiddenFree = drawn.every((other) => speedup(other.expected, "hidden") === speedup(other.expected, "free"));
-    const same = isHiddenFree ? ["No draft takes longer than its verification, so the curves of hidden and free drafts coincide."] : [];
+    const same = isHiddenFree ? [`No draft takes longer than its verification${delayMs ? " and round trip" : ""}, so the curves of hidden and free drafts coincide.`] : [];
     roles["what-if-words"].textContent = [CHOICE_WORDS[draft], ...trip, ...same, certaintyWords(k, low, high, unknown)].join(" ");
     return this.chart.show(chart, ({ data }) => {
       for (const trace of data) {

@@ -129,19 +129,26 @@ function buttonOf(name) {
 }
 
 /**
- * Stop Gradio's counters of seconds: each pending event has one, as has the loading screen, whose counter never ends. They
- * run in every frame for a display that this page hides, and take a tenth of a processor core that the models need.
+ * Stop Gradio's counters of seconds: each component of a pending event has one, as had the loading screen, whose counter
+ * never ends. They run in every frame for a display that this page does not show, and take a tenth of a processor core
+ * that the models need.
  */
 export function stopCounters() {
   const clock = performance.now;
-  const cancelNext = () => {
-    const last = requestAnimationFrame(() => {}); // frames are numbered
-    for (const frame of [last, last - 1]) cancelAnimationFrame(frame);
+  const nextFrame = () => {
+    const frame = requestAnimationFrame(() => {}); // frames are numbered
+    cancelAnimationFrame(frame);
+    return frame;
+  };
+  // A counter cannot be reached from outside. But each of its frames first reads the clock and then, unless the event
+  // has ended, requests the next frame. Another frame is never cancelled: nothing else runs before the microtask.
+  const cancelRequested = () => {
+    const before = nextFrame();
+    queueMicrotask(() => nextFrame() === before + 2 && cancelAnimationFrame(before + 1));
   };
   performance.now = () => {
-    // Nothing else can reach a counter, but its frame asks for the time and then requests its next frame.
     const callers = new Error().stack.split("\n").filter((line) => line.includes("://"));
-    if (callers.length === 2 && callers[1].includes("/statustracker-")) queueMicrotask(cancelNext);
+    if (callers.length === 2 && callers[1].includes("/statustracker-")) cancelRequested();
     return clock.call(performance);
   };
 }
