@@ -51,7 +51,7 @@ def test_a_run_of_llama_cpp_marks_rejected_tokens_and_is_saved_as_a_trace(open_p
     names = ("tau", "alpha_compared", "tokens")
     assert {name: run.totals[name] for name in names} == {name: shown[name] for name in names}
     page.set_input_files("[data-role=trace-file]", str(file))
-    page.wait_for_selector("[data-lane=speculative] .sd-token")
+    page.wait_for_selector(".sd[data-state=playing]")
     press(page, "to-end")
     assert_figures(page, llama[-1]["totals"])
 

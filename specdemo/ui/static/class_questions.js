@@ -199,7 +199,8 @@ function figureWords(sides) {
 
 async function measure({ name, isOfQuiz }, prompt) {
   if (isOfQuiz) await mountTab("learn", ".sd-quiz[data-at]");
-  document.dispatchEvent(new CustomEvent("sd-measure", { detail: { name, prompt } }));
+  const changed = prompt === promptNow() ? null : prompt;
+  document.dispatchEvent(new CustomEvent("sd-measure", { detail: { name, prompt: changed } }));
 }
 
 // The setup of a question of the quiz quotes its prompt; a question about the run quotes the prompt of the tab Run.

@@ -140,6 +140,7 @@ class Asked {
     const { number, phase } = this.question ?? {};
     this.question = question;
     this.root.hidden = !question;
+    this.root.parentElement.toggleAttribute("data-asked", question?.phase === "open");
     if (!question) return;
     if (question.number !== number) this.picked = this.given?.question === question.number ? this.given.answer : null;
     // Do not rebuild at each update, because that would delete typed text.
