@@ -1,4 +1,4 @@
-"""What the page costs between and within frames: the models need the same processor."""
+"""Measurements of the page's work per frame, which takes processor time from the models."""
 
 from collections.abc import Callable
 from typing import Any

@@ -181,7 +181,7 @@ class Prediction {
     this.start({ name }, prompt);
   }
 
-  start(expected, prompt = null) {
+  start(expected, prompt) {
     this.expected = { ...expected, before: stageOfPage().trace };
     this.run(LENGTH, prompt);
   }
