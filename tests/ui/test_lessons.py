@@ -143,7 +143,7 @@ def test_a_near_miss_has_the_rank_of_the_targets_choice_and_only_its_chart(lesso
     assert [chart.get_attribute("data-plot") for chart in charts.all()] == ["ranks"]
     charts.scroll_into_view_if_needed()
     page.wait_for_function("document.querySelector('[data-plot=ranks]').data?.[0].y.length === 6")
-    assert page.evaluate("document.querySelector('[data-plot=ranks]').data[0].y") == [0, 2, 0, 0, 1, 6]
+    assert page.evaluate("document.querySelector('[data-plot=ranks]').data[0].y") == [0, 3, 1, 1, 0, 5]
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_the_costs_of_a_played_recording_are_changed_in_the_lab(lesson):
     show(page, 5)
     page.click("text=Change its costs")
     page.wait_for_selector("[data-role=what-if-controls]:enabled")
-    expect(page.locator("[data-role=what-if-speedup]")).to_have_text("1.56×")
+    expect(page.locator("[data-role=what-if-speedup]")).to_have_text("1.63×")
     assert page.url.endswith("#tab=lab&part=what-if")
     page.go_back()
     page.wait_for_selector("[data-lesson='5'][data-current]")

@@ -159,7 +159,7 @@ def test_the_true_rule_is_accepted(proof_page, service):
         "temperature": 0.8,
         "draws": 2000,
         "rule": "true-rule",
-        "prompt": "A dog is",
+        "prompt": "The sea is",
     }
     assert_samples_shown(page, end)
     assert page.inner_text("[data-role=words]") == "Accepted: no difference beyond chance."
