@@ -85,7 +85,7 @@ def test_a_game_is_played_turn_by_turn(client, service):
 def test_proofs_quiz_and_measurements_return_their_events(client, service):
     assert events_of(client, "/prove", proof="greedy", prompts=4) == proved("greedy")
     events_of(client, "/prove", rule="no-residual", draws=500)
-    asked = {"proof": "distribution", "rule": "no-residual", "draws": 500, "prompt": "A dog is"}
+    asked = {"proof": "distribution", "rule": "no-residual", "draws": 500, "prompt": "The sea is"}
     assert service.requests[-1].items() >= asked.items()
 
     service.outcomes["cost"] = (planted(speedup=1.7), planted(speedup=0.9))
