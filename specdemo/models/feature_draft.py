@@ -1,6 +1,7 @@
 """The feature draft: one decoder layer over the target's hidden states (EAGLE-3, Li et al. 2025)."""
 
 import json
+import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,9 +14,17 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rot
 
 from specdemo.models.attention import grouped_attention, hiding
 from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
-from specdemo.models.fused_execution import EXAMPLE_ROWS, traced
+from specdemo.models.fused_execution import (
+    EXAMPLE_ROWS,
+    MAX_FREE_CACHES,
+    Recorder,
+    Run,
+    cuda_recorder,
+    traced,
+)
 from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
 from specdemo.models.screened_head import Screen, screen_in
+from specdemo.records.limits import MAX_K
 
 CONFIG_FILE = "feature_draft.json"
 
@@ -73,6 +82,7 @@ class FeatureDraft(nn.Module):
 
     Attributes:
         screen: Approximates the head on CPU (``onnx_draft``); None if none was fitted.
+        record: Records steps on a GPU, by default as CUDA graphs. Tests replace it.
     """
 
     id_map: Tensor
@@ -96,6 +106,9 @@ class FeatureDraft(nn.Module):
         self.screen: Screen | None = None
         # The trace that all runs share; at most one. It is in a list so that it does not become a submodule.
         self.traces: list[Callable[..., tuple[Tensor, Tensor]]] = []
+        self.record: Recorder | None = None
+        # Caches with recorded steps that no run uses at the moment.
+        self.idle: list[_RecordedAppend] = []
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the draft's tensors by name, without the shared embedding."""
@@ -160,6 +173,42 @@ class _Append(nn.Module):
         return output, self.draft.logits(output)[0]
 
 
+class _RecordedAppend:
+    """Recorded steps over one cache, which they read and write: one for each number of new pairs.
+
+    On a GPU, starting the kernels of a step one by one takes several times as long as running them.
+    """
+
+    def __init__(self, draft: FeatureDraft, keys: Tensor, values: Tensor, record: Recorder):
+        self.keys, self.values = keys, values
+        self._append = _Append(draft)
+        self._recordings: dict[int, tuple[tuple[Tensor, ...], Run]] = {}
+        for n in range(1, MAX_K + 2):
+            places = torch.arange(n, device=keys.device)
+            inputs = keys.new_zeros(n, draft.config.hidden_size), torch.zeros_like(places), places
+
+            def run(inputs: tuple[Tensor, ...] = inputs) -> tuple[Tensor, Tensor]:
+                return self._append(*inputs, keys, values)
+
+            try:
+                self._recordings[n] = inputs, record(run)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # torch's error if the step cannot be recorded; it then runs as it is
+                break
+
+    def __call__(self, states: Tensor, ids: Tensor, places: Tensor, *cache: Tensor) -> tuple[Tensor, Tensor]:
+        """Append pairs as ``_Append`` does. Results are copied, since replays reuse memory."""
+        if len(ids) not in self._recordings:
+            return self._append(states, ids, places, *cache)
+        inputs, replay = self._recordings[len(ids)]
+        for own, given in zip(inputs, (states, ids, places), strict=True):
+            own.copy_(given)
+        output, logits = replay()
+        assert logits is not None
+        return output.clone(), logits.clone()
+
+
 class FeatureRuntime:
     """A feature draft and its cache of (state, token) pairs.
 
@@ -181,6 +230,9 @@ class FeatureRuntime:
         self.length = 0
         config = self.draft.config
         shape = (1, config.kv_heads, capacity, config.head_dim)
+        if self.device.type == "cuda" or self.draft.record is not None:
+            self._begin_recorded(shape)
+            return
         if self._keys.shape != shape:
             weight = self.draft.norm.weight
             self._keys, self._values = weight.new_zeros(shape), weight.new_zeros(shape)
@@ -191,6 +243,23 @@ class FeatureRuntime:
                 example = (states, ids, torch.arange(EXAMPLE_ROWS), self._keys, self._values)
                 self.draft.traces.append(traced(_Append(self.draft), example))
             self._append = self.draft.traces[0]
+
+    def _begin_recorded(self, shape: tuple[int, ...]) -> None:
+        """Take an idle cache of this shape with its recorded steps, or make one."""
+        if self._keys.shape == shape:
+            return
+        draft = self.draft
+        found = next((idle for idle in draft.idle if idle.keys.shape == shape), None)
+        if found is None:
+            draft.record = draft.record or cuda_recorder(self.device)
+            keys = draft.norm.weight.new_zeros(shape)
+            found = _RecordedAppend(draft, keys, torch.zeros_like(keys), draft.record)
+        else:
+            draft.idle.remove(found)
+            found.keys.zero_()  # an old NaN would stay NaN behind the mask
+            found.values.zero_()
+        self._keys, self._values, self._append = found.keys, found.values, found
+        weakref.finalize(self, _keep_idle, draft.idle, found)
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,6 +287,11 @@ class FeatureRuntime:
     def rollback(self, length: int) -> None:
         """Forget all pairs after the first ``length``."""
         self.length = length
+
+
+def _keep_idle(idle: list[_RecordedAppend], returned: _RecordedAppend) -> None:
+    idle.append(returned)
+    del idle[:-MAX_FREE_CACHES]
 
 
 def default_taps(layers: int) -> tuple[int, ...]:

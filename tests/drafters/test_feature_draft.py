@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.recorder import Recorder
 from helpers.tiny import baseline_rounds, config_for, emitted, tiny_llama
 
 from specdemo.drafters.feature import FeatureDrafter
@@ -136,3 +137,38 @@ def test_saved_and_loaded_it_scores_the_same(target, draft, tmp_path):
 
     kept, made = score(loaded), score(draft)
     assert (kept - made).norm() < 0.02 * made.norm()
+
+
+def drafted_by(draft, target):
+    """The drafts of a run of 24 tokens, and the runtime that made them."""
+    host, runtime = tapped(target, draft), FeatureRuntime(draft)
+    rounds = speculate(host, FeatureDrafter(runtime, host), [1, 2, 3], config_for(max_new_tokens=24))
+    return [[token.id for token in round_.drafted] for round_ in rounds], runtime
+
+
+def test_recorded_steps_draft_the_same(target, draft):
+    plain, _ = drafted_by(draft, target)
+    draft.record = Recorder()
+    recorded, _ = drafted_by(draft, target)
+    assert recorded == plain and draft.record.replayed > 20
+
+
+def test_a_cache_with_its_recorded_steps_serves_one_run_after_the_other(target, draft):
+    draft.record = Recorder()
+    _, running = drafted_by(draft, target)
+    made = draft.record.recorded
+    drafted_by(draft, target)
+    assert draft.record.recorded == 2 * made, "the first run still uses its cache"
+    del running
+    drafted_by(draft, target)
+    assert draft.record.recorded == 2 * made
+
+
+def test_a_step_that_cannot_be_recorded_runs_as_it_is(target, draft):
+    plain, _ = drafted_by(draft, target)
+
+    def refuse(run):
+        raise RuntimeError("not here")
+
+    draft.record = refuse
+    assert drafted_by(draft, target)[0] == plain
