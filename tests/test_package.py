@@ -7,13 +7,16 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from helpers.on_disk import ON_CPU
 from packaging.requirements import Requirement
 
+from specdemo import __version__
 from specdemo.pairs import load, sources
+from specdemo.pairs.hardware import versions
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 
@@ -40,6 +43,18 @@ def test_every_package_of_the_program_is_installed():
     }
     assert set(project["packages"]) == found | {"specdemo.assets"}
     assert (ROOT / project["package-dir"]["specdemo.assets"]).is_dir()
+
+
+def test_the_installed_version_is_the_programs():
+    assert metadata.version("specdemo") == __version__
+
+
+def test_a_run_knows_the_version_of_a_program_that_is_not_installed(monkeypatch):
+    def absent(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata.Distribution, "from_name", absent)
+    assert versions()["specdemo"] == __version__
 
 
 def test_an_embedded_draft_that_is_not_installed_is_named(monkeypatch, tmp_path):
