@@ -13,7 +13,6 @@ import torch
 from helpers.help_pages import help_pages
 from helpers.tiny import config_for, nearby, speculative_rounds, tiny_llama
 
-import app
 from specdemo.cli.main import command_parser, main
 from specdemo.records.trace import Rule
 
@@ -83,7 +82,7 @@ def test_the_map_lists_every_package_and_no_other():
 def test_the_document_on_the_command_line_lists_every_command():
     text = (SPECDEMO / "cli" / "README.md").read_text()
     listed = re.findall(r"^\* `(\w+)` ", text, re.MULTILINE)
-    assert sorted(f"specdemo {name}" for name in listed) == sorted(set(help_pages()) - {"python app.py"})
+    assert sorted(f"specdemo {name}" for name in listed) == sorted(set(help_pages()))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -171,13 +170,13 @@ def test_every_documented_command_can_be_pasted():
         if command[0] == "specdemo":
             command_parser().parse_args(command[1:])
         elif command[:2] == ["python", "app.py"]:
-            app.settings_parser().parse_args(command[2:])
+            command_parser().parse_args(["serve", *command[2:]])
     assert sum(command[0] == "specdemo" for command in commands) > 20
 
 
-def test_the_setup_installs_the_command_and_starts_the_app():
+def test_the_setup_installs_the_command_and_starts_the_page():
     setup = shell_commands(ROOT / "README.md")[:4]
-    assert setup[1:] == [[".", ".venv/bin/activate"], ["pip", "install", "-e", "."], ["python", "app.py"]]
+    assert setup[1:] == [[".", ".venv/bin/activate"], ["pip", "install", "-e", "."], ["specdemo", "serve"]]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     scripts = project["project"]["scripts"]
     assert EntryPoint("specdemo", scripts["specdemo"], "console_scripts").load() is main
