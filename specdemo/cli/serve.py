@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -205,12 +206,15 @@ def serve(settings: argparse.Namespace) -> int:
     from specdemo.classroom.rooms import Rooms
     from specdemo.ui.api_endpoints import with_mcp
     from specdemo.ui.http.class_routes import class_routes, judge_with
+    from specdemo.ui.http.gradio_internals import untested_version
     from specdemo.ui.http.own_routes import health_route, learned_route
     from specdemo.ui.http.visitors import TRUSTED
     from specdemo.ui.page import build_page, launch_options
     from specdemo.ui.serving import serve_until_ended
     from specdemo.watch.service import Watching, with_servers
 
+    if warning := untested_version():
+        print(f"specdemo: {warning}", file=sys.stderr)
     if settings.trust_proxy is not None:
         os.environ[TRUSTED] = settings.trust_proxy
     # Otherwise the web server would trust the proxy headers of every program on this machine.
