@@ -1,7 +1,11 @@
 """The documents: their code, commands, options, files and terms are the program's, and their links work."""
 
+import itertools
+import os
 import re
 import shlex
+import subprocess
+import sysconfig
 import tomllib
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,7 +17,6 @@ import torch
 from helpers.help_pages import help_pages
 from helpers.tiny import config_for, nearby, speculative_rounds, tiny_llama
 
-import app
 from specdemo.cli.main import command_parser, main
 from specdemo.records.trace import Rule
 
@@ -37,6 +40,8 @@ RETIRED = (
 """Terms that readers did not understand; the glossary in ``specdemo/README.md`` has those in use."""
 OTHER_PROGRAMS = {"--per-request-spec-decode-metrics"}
 """Options in the documents that are not ours."""
+OURS = {"specdemo", "python", "python3", "pip", "."}
+OTHERS = {"cd", "docker", "git", "hf", "pipx", "uvx"}
 VOCAB = 7
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -83,7 +88,7 @@ def test_the_map_lists_every_package_and_no_other():
 def test_the_document_on_the_command_line_lists_every_command():
     text = (SPECDEMO / "cli" / "README.md").read_text()
     listed = re.findall(r"^\* `(\w+)` ", text, re.MULTILINE)
-    assert sorted(f"specdemo {name}" for name in listed) == sorted(set(help_pages()) - {"python app.py"})
+    assert sorted(f"specdemo {name}" for name in listed) == sorted(set(help_pages()))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -163,21 +168,45 @@ def shell_commands(document):
 
 
 def test_every_documented_command_can_be_pasted():
-    """Each command is installed by the setup, and its arguments exist."""
+    """Each command is installed by the setup or is another program, and its arguments exist."""
     commands = [command for document in DOCUMENTS for command in shell_commands(document)]
     called = {command[0] for command in commands}
-    assert called <= {"specdemo", "python", "python3", "pip", "."}, "no path into the environment"
+    assert called <= OURS | OTHERS, "no path into the environment"
     for command in commands:
         if command[0] == "specdemo":
             command_parser().parse_args(command[1:])
         elif command[:2] == ["python", "app.py"]:
-            app.settings_parser().parse_args(command[2:])
+            command_parser().parse_args(["serve", *command[2:]])
     assert sum(command[0] == "specdemo" for command in commands) > 20
 
 
-def test_the_setup_installs_the_command_and_starts_the_app():
+def test_the_systemd_unit_starts_the_page():
+    text = (SPECDEMO / "service" / "README.md").read_text()
+    (command,) = re.findall(r"^ExecStart=/opt/specdemo/bin/specdemo (.*)$", text, re.MULTILINE)
+    assert command_parser().parse_args(shlex.split(command)).allow_host == "demo.example.org"
+
+
+@pytest.mark.parametrize(
+    "command", [one for one in shell_commands(ROOT / "README.md") if one[0] == "hf"], ids=lambda one: one[1]
+)
+def test_the_commands_that_create_a_space_exist(command):
+    subcommands = {"auth": 2, "repos": 2, "upload": 1}[command[1]]
+    program = Path(sysconfig.get_path("scripts")) / "hf"
+    environment = {**os.environ, "COLUMNS": "500", "NO_COLOR": "1"}
+    shown = subprocess.run(
+        [program, *command[1 : 1 + subcommands], "--help"], env=environment, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+    for option, value in itertools.pairwise([*command, ""]):
+        if option.startswith("--"):
+            (line,) = re.findall(rf"^ +(?:-\w, )?(?:--[\w-]+, )*{option}\b.*$", shown.stdout, re.MULTILINE)
+            choices = re.search(r"\[(\w+(?:\|\w+)+)\]", line)
+            assert not choices or value in choices[1].split("|")
+
+
+def test_the_setup_installs_the_command_and_starts_the_page():
     setup = shell_commands(ROOT / "README.md")[:4]
-    assert setup[1:] == [[".", ".venv/bin/activate"], ["pip", "install", "-e", "."], ["python", "app.py"]]
+    assert setup[1:] == [[".", ".venv/bin/activate"], ["pip", "install", "-e", "."], ["specdemo", "serve"]]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     scripts = project["project"]["scripts"]
     assert EntryPoint("specdemo", scripts["specdemo"], "console_scripts").load() is main

@@ -1,5 +1,6 @@
 """The installed program: its packages, its files, and the versions of torch that it accepts."""
 
+import ast
 import os
 import re
 import shutil
@@ -7,17 +8,24 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
+import gradio
 import pytest
 from helpers.on_disk import ON_CPU
 from packaging.requirements import Requirement
 
+from specdemo import __version__
 from specdemo.pairs import load, sources
+from specdemo.pairs.hardware import versions
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
+from specdemo.ui.http.gradio_internals import TESTED, untested_version
 
 ROOT = Path(__file__).parent.parent
+NOT_THE_PAGE = {"bench", "training", "cluster"}
+IMPORTED_BY_TRANSFORMERS = {"accelerate", "gguf"}
 ZERO_GPU = ["2.8.0", "2.9.1", "2.10.0", "2.11.0"]
 """The latest patch of each minor version that ZeroGPU supports and this program runs with."""
 ELSEWHERE = """
@@ -40,6 +48,18 @@ def test_every_package_of_the_program_is_installed():
     }
     assert set(project["packages"]) == found | {"specdemo.assets"}
     assert (ROOT / project["package-dir"]["specdemo.assets"]).is_dir()
+
+
+def test_the_installed_version_is_the_programs():
+    assert metadata.version("specdemo") == __version__
+
+
+def test_a_run_knows_the_version_of_a_program_that_is_not_installed(monkeypatch):
+    def absent(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata.Distribution, "from_name", absent)
+    assert versions()["specdemo"] == __version__
 
 
 def test_an_embedded_draft_that_is_not_installed_is_named(monkeypatch, tmp_path):
@@ -76,21 +96,57 @@ def test_a_wheel_has_all_files_of_the_embedded_pair(tmp_path):
     assert result.stdout.strip() == str(site / "specdemo" / "__init__.py")
 
 
+def requirements():
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
 def torch_of(python):
     """Return the versions of torch that are allowed with a version of Python."""
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    wanted = [Requirement(line) for line in lines if line and not line.startswith("#")]
     (torch,) = (
         one.specifier
-        for one in wanted
+        for one in requirements()
         if one.name == "torch" and one.marker.evaluate({"python_version": python})
     )
     return torch
 
 
-def python_of_spaces():
-    """Return the version of Python that the README requests for a Space."""
-    return re.search(r'^python_version: "(.*)"$', (ROOT / "README.md").read_text(), re.MULTILINE).group(1)
+def imported_packages(path):
+    """Return the packages that a module imports, by their first name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
+
+def test_a_space_installs_only_packages_that_the_page_imports():
+    modules = [
+        path for path in ROOT.glob("specdemo/**/*.py") if not NOT_THE_PAGE & {*path.relative_to(ROOT).parts}
+    ]
+    imported = {package for path in modules for package in imported_packages(path)}
+    installed = {one.name.replace("-", "_") for one in requirements()}
+    assert installed - imported == IMPORTED_BY_TRANSFORMERS
+    assert {"gradio", "torch"} <= imported
+
+
+def test_the_tested_versions_of_gradio_are_those_that_a_space_may_have():
+    (allowed,) = (one.specifier for one in requirements() if one.name == "gradio")
+    assert allowed == TESTED and of_the_readme("sdk_version") in allowed
+
+
+def test_an_untested_version_of_gradio_is_named_with_its_remedy(monkeypatch):
+    assert untested_version() is None
+    monkeypatch.setattr(gradio, "__version__", "6.99.0")
+    assert untested_version() == (
+        "Gradio 6.99.0 is installed, which was not tested, so parts of the page may fail; "
+        f"install a tested version with: pip install 'gradio{TESTED}'."
+    )
+
+
+def of_the_readme(name):
+    """Return a value of the README's first lines, which configure a Space."""
+    return re.search(rf'^{name}: "?(.*?)"?$', (ROOT / "README.md").read_text(), re.MULTILINE).group(1)
 
 
 @pytest.mark.parametrize("version", ZERO_GPU)
@@ -100,7 +156,7 @@ def test_every_torch_of_zero_gpu_is_allowed(version, python):
 
 
 def test_a_space_gets_no_torch_that_zero_gpu_lacks():
-    allowed = torch_of(python_of_spaces())
+    allowed = torch_of(of_the_readme("python_version"))
     newer = [f"2.{minor}.{patch}" for minor in range(11, 20) for patch in range(10)][1:]
     assert not [version for version in newer if version in allowed]
     assert "2.13.0" in torch_of("3.11"), "newer ones are allowed elsewhere"

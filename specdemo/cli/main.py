@@ -1,23 +1,18 @@
-"""The entry point of the command line, and its exit statuses.
+"""The entry point of the command line.
 
 Each command is a module. Its ``add_to`` adds the options; its ``run`` checks them before it imports torch.
 """
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+import specdemo.service.startup  # noqa: F401  (before any other library)
 from specdemo import __version__
-from specdemo.cli import bench, fetch, generate, lab, prove, replay, train, watch, write
-from specdemo.records.limits import UserError
+from specdemo.cli import bench, fetch, generate, lab, prove, replay, serve, train, watch, write
+from specdemo.cli.exits import exit_status
 
-COMMANDS = (generate, replay, fetch, write, train, bench, watch, prove, lab)
-VERSION = f"specdemo {__version__}"
-REFUSED = 2
-INTERRUPTED = 130
-CLOSED_PIPE = 141
-"""The exit status that a shell reports for a program that was ended by the signal SIGPIPE."""
+COMMANDS = (serve, generate, replay, fetch, write, train, bench, watch, prove, lab)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,41 +23,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
 
     def command() -> int:
-        options = command_parser().parse_args(arguments)
+        options = parsed(sys.argv[1:] if arguments is None else arguments)
         return options.command(options)
 
     return exit_status(command)
 
 
-def exit_status(program: Callable[[], int]) -> int:
-    """Call ``program`` and return its exit status.
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a command; ``command`` is the function to call.
 
-    If it raises ``UserError``, print the message and return 2. Return 130 after an interrupt, and 141 if the
-    output pipe is closed.
+    Those of ``serve`` may also come from the environment. The command line overrides them.
+
+    Raises:
+        UserError: An environment variable has no valid value.
     """
-    try:
-        try:
-            return program()
-        finally:
-            sys.stdout.flush()
-    except UserError as error:
-        print(f"specdemo: {error}", file=sys.stderr)
-        return REFUSED
-    except KeyboardInterrupt:
-        print("\nspecdemo: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Python flushes both streams again when it exits. Redirect them, so that this does not fail.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.dup2(nowhere, sys.stderr.fileno())
-        return CLOSED_PIPE
+    words = [*arguments]
+    if words[:1] == ["serve"]:
+        words[1:1] = serve.environment_arguments()
+    return command_parser().parse_args(words)
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands. In the parsed options, ``command`` is the function to call."""
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="specdemo", description="Speculative decoding you can watch.")
-    parser.add_argument("--version", action="version", version=VERSION)
+    parser.add_argument("--version", action="version", version=f"specdemo {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_to(commands)

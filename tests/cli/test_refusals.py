@@ -1,4 +1,4 @@
-"""Refused arguments of both programs: one sentence, status 2, without importing torch or Gradio."""
+"""Refused arguments: one sentence, status 2, without importing torch or Gradio."""
 
 import json
 import socket
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import app
+from specdemo.cli.serve import check_address
 from specdemo.models.packed_linear import DTYPES
 from specdemo.pairs.presets import PRESETS
 from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS
@@ -69,44 +69,39 @@ REFUSED = [
     (["train", "--minutes", "nan"], "--minutes must be more than 0"),
     (["train", "--text", "/nowhere"], "--text takes a folder"),
     (["train", "--out", f"{__file__}/draft"], "Cannot write"),
-    (["app", "--watch", "x"], "--watch takes NAME=URL"),
-    (["app", "--replicas", "0"], "--replicas takes"),
-    (["app", "--replicas", "embedded=1,nope=1"], "--replicas names nope"),
-    (["app", "--replica-gpus", "nan"], "--replica-gpus one of at least 0"),
-    (["app", "--cluster", "auto", "--learn"], "--cluster goes with neither --learn"),
-    (["app", "--precision", "bf17"], "invalid choice: 'bf17'"),
-    (["app", "--pair", "nope"], "invalid choice: 'nope'"),
-    (["app", "--device", "gpu"], "Unknown device"),
-    (["app", "--target", "gpt2"], "--target needs --draft"),
-    (["app", "--target", "/nowhere", "--draft", "none"], "--target takes a hub id or a folder"),
-    (["app", "--max-waiting", "-1"], "--max-waiting must be between 0 and 1,000"),
-    (["app", "--max-seconds", "nan"], "--max-waiting must be between 0 and 1,000"),
-    (["app", "--allow-host", "a/b"], "--allow-host takes names"),
-    (["app", "--trust-proxy", "proxy"], "--trust-proxy takes addresses"),
-    (["app", "--port", "70000"], "--port must be between 1 and 65535, got 70000."),
-    (["app", "--port", "TAKEN"], " is in use; choose another with --port."),
-    (["app", "--host", "nowhere.invalid"], "Cannot listen on nowhere.invalid"),
-    (["app", "SPECDEMO_LEARN=maybe"], "SPECDEMO_LEARN must be true or false, got 'maybe'."),
-    (["app", "SPECDEMO_PRECISION=bf17"], "invalid choice: 'bf17'"),
+    (["serve", "--watch", "x"], "--watch takes NAME=URL"),
+    (["serve", "--replicas", "0"], "--replicas takes"),
+    (["serve", "--replicas", "embedded=1,nope=1"], "--replicas names nope"),
+    (["serve", "--replica-gpus", "nan"], "--replica-gpus one of at least 0"),
+    (["serve", "--cluster", "auto", "--learn"], "--cluster goes with neither --learn"),
+    (["serve", "--precision", "bf17"], "invalid choice: 'bf17'"),
+    (["serve", "--pair", "nope"], "invalid choice: 'nope'"),
+    (["serve", "--device", "gpu"], "Unknown device"),
+    (["serve", "--target", "gpt2"], "--target needs --draft"),
+    (["serve", "--target", "/nowhere", "--draft", "none"], "--target takes a hub id or a folder"),
+    (["serve", "--max-waiting", "-1"], "--max-waiting must be between 0 and 1,000"),
+    (["serve", "--max-seconds", "nan"], "--max-waiting must be between 0 and 1,000"),
+    (["serve", "--allow-host", "a/b"], "--allow-host takes names"),
+    (["serve", "--trust-proxy", "proxy"], "--trust-proxy takes addresses"),
+    (["serve", "--port", "70000"], "--port must be between 1 and 65535, got 70000."),
+    (["serve", "--port", "TAKEN"], " is in use; choose another with --port."),
+    (["serve", "--host", "nowhere.invalid"], "Cannot listen on nowhere.invalid"),
+    (["serve", "SPECDEMO_LEARN=maybe"], "SPECDEMO_LEARN must be true or false, got 'maybe'."),
+    (["serve", "SPECDEMO_PRECISION=bf17"], "invalid choice: 'bf17'"),
 ]
 RUN_EACH = """
 import contextlib, io, json, os, runpy, sys
 for name in ("torch", "gradio", "transformers", "ray"):
     sys.modules[name] = None  # importing one raises
 said = []
-for program, *arguments in json.loads(sys.stdin.read()):
+for arguments in json.loads(sys.stdin.read()):
     variables = [one for one in arguments if one.startswith("SPECDEMO_")]
     os.environ.update(one.split("=", 1) for one in variables)
-    sys.argv = [program, *(one for one in arguments if one not in variables)]
+    sys.argv = ["specdemo", *(one for one in arguments if one not in variables)]
     with contextlib.redirect_stderr(io.StringIO()) as heard:
         try:
-            if program == "app":
-                import app
-                from specdemo.cli.main import exit_status
-                status = exit_status(app.main)
-            else:
-                from specdemo.cli.main import main
-                status = main([program, *arguments])
+            from specdemo.cli.main import main
+            status = main()
         except SystemExit as error:
             status = error.code
         except ImportError as error:
@@ -148,4 +143,4 @@ def test_early_checks_have_the_names_of_pairs_and_precisions():
 
 def test_without_a_port_the_next_free_one_is_used():
     with socket.create_server(("127.0.0.1", 0)):
-        assert app.check_address(None, None) is None
+        assert check_address(None, None) is None

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import app
+from specdemo.cli.main import parsed
+from specdemo.cli.serve import service_for
 from specdemo.cluster.plan import ReplicaRange, parse_replicas
 from specdemo.cluster.service import plan_for
 from specdemo.pairs.sources import Sources
@@ -15,7 +16,7 @@ from specdemo.records.limits import UserError
 from specdemo.service.hosting import Hosting, Learner
 from specdemo.service.queue import Bounds
 
-ROOT = Path(app.__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -87,16 +88,17 @@ def test_an_unknown_pair_is_refused_by_name():
 def test_without_ray_a_host_reads_how_to_install_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[cluster\]'"):
-        app.service_for(app.parse_settings(["--cluster", "auto"]), Hosting())
+        service_for(parsed(["serve", "--cluster", "auto"]), Hosting())
 
 
 @pytest.mark.timeout(300)
 def test_the_page_s_process_never_imports_ray():
     """With a cluster only the driver, another process, imports Ray."""
     code = (
-        "import sys, app, specdemo.cli.main, specdemo.cluster.service, specdemo.cli.bench;"
+        "import sys, app, specdemo.cluster.service, specdemo.cli.bench;"
+        "from specdemo.cli.main import parsed; from specdemo.cli.serve import service_for;"
         "from specdemo.service.hosting import Hosting;"
-        "app.service_for(app.parse_settings([]), Hosting());"
+        "service_for(parsed(['serve']), Hosting());"
         "sys.exit('ray' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

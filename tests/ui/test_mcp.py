@@ -17,7 +17,6 @@ from helpers.asking import MCP
 from helpers.tiny import service_of, tiny_pair
 from helpers.visitor import served_at_last, wait_until
 
-import app
 from specdemo.records.limits import UserError, parse_config
 from specdemo.service.shares import Visitor
 from specdemo.ui import streams
@@ -186,7 +185,7 @@ def test_the_switch_without_its_package_names_the_installation():
         "sys.argv = ['app.py', '--mcp']\n"
         "runpy.run_path('app.py', run_name='__main__')"
     )
-    root = Path(app.__file__).parent
+    root = Path(__file__).parents[2]
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=300)
     sentence = "specdemo: --mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.\n"

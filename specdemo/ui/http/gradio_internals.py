@@ -20,8 +20,22 @@ from gradio.utils import get_function_description
 # Returns whether Gradio would treat a posted value as a file and fetch it before it calls a function.
 # Unnecessary if an option of Gradio turned that off.
 from gradio_client.utils import is_file_obj as is_file_obj
+from packaging.specifiers import SpecifierSet
 from starlette.types import Scope
 from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
+
+TESTED = SpecifierSet(">=6.28,<6.32")
+"""The versions of Gradio that ``requirements.txt`` allows."""
+
+
+def untested_version() -> str | None:
+    """Return a sentence about the installed version of Gradio if it is outside the tested range."""
+    if TESTED.contains(gr.__version__):
+        return None
+    return (
+        f"Gradio {gr.__version__} is installed, which was not tested, so parts of the page may fail; install "
+        f"a tested version with: pip install 'gradio{TESTED}'."
+    )
 
 
 def page_of(scope: Scope) -> gr.Blocks:

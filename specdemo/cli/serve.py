@@ -1,0 +1,259 @@
+"""``specdemo serve``: check the settings, load the models in the background, and serve the page.
+
+Each option can also be set by an environment variable: ``SPECDEMO_MAX_SECONDS=60`` sets ``--max-seconds 60``,
+and ``SPECDEMO_LEARN=true`` sets the switch ``--learn``. Settings are checked before torch and Gradio are
+imported, so that an error appears at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from specdemo import __version__
+from specdemo.cli.exits import INTERRUPTED, exit_status
+from specdemo.cli.options import check_models
+from specdemo.cluster.plan import NOT_WITH_CLUSTER, parse_replicas, require_ray, require_shares
+from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS, UserError, show
+from specdemo.service.offered_pairs import OWN, OfferedPairs
+from specdemo.service.queue import Bounds
+from specdemo.service.startup import ZERO_GPU
+from specdemo.shipped import EMBEDDED
+from specdemo.ui.http.hosts import parse_names, require_networks
+from specdemo.watch.servers import parse_servers
+
+if TYPE_CHECKING:
+    from specdemo.service.hosting import Hosting
+    from specdemo.service.service import Service
+
+ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+"""The values of a switch's environment variable, in upper or lower case."""
+
+
+def environment_arguments() -> list[str]:
+    """Return the settings in environment variables as command-line arguments.
+
+    Raises:
+        UserError: A switch's environment variable is neither true nor false.
+    """
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    arguments = []
+    for name, default in vars(parser.parse_args([])).items():
+        variable, flag = "SPECDEMO_" + name.upper(), "--" + name.replace("_", "-")
+        value = os.environ.get(variable, "").strip()
+        if not isinstance(default, bool):
+            arguments += [f"{flag}={value}"] if value else []
+        elif value.lower() in ON:
+            arguments.append(flag)
+        elif value.lower() not in OFF:
+            raise UserError(f"{variable} must be true or false, got {show(value)}.")
+    return arguments
+
+
+def add_to(commands: Any) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser("serve", help="start the page")
+    parser.set_defaults(command=run)
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the settings of the page."""
+    add = parser.add_argument
+    add("--version", action="version", version=f"specdemo {__version__}")
+    add("--host", help="address to listen on (default: 127.0.0.1)")
+    add("--port", type=int, help="port to listen on (default: 7860 or the next free one)")
+    add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
+    add("--trust-proxy", help="addresses of proxies whose forwarded client addresses are trusted")
+    allowed = "further host names of this page, separated by commas; their pages may call it"
+    add("--allow-host", default="", help=allowed)
+    pairs = f"the home pair of models (default: %(default)s): {', '.join(PAIRS)}"
+    add("--pair", default=EMBEDDED, choices=PAIRS, metavar="NAME", help=pairs)
+    add("--target", help="your own target model, with --draft: hub id or folder")
+    add("--draft", help="its draft model: hub id, folder or none")
+    add("--feature-draft", help="folder of a feature draft of the target")
+    add("--n-gram", help="folder of a table of n-grams of the target")
+    add("--device", help="cpu, cuda, cuda:1 (default: CUDA if available)")
+    add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="default: %(default)s")
+    add("--recalibrate", action="store_true", help="repeat the measurement of pass costs while it is rough")
+    waiting = "maximum number of waiting jobs (default: %(default)s)"
+    add("--max-waiting", type=int, default=Bounds.max_waiting, help=waiting)
+    seconds = "maximum seconds of one job on the device (default: %(default)s)"
+    add("--max-seconds", type=float, default=Bounds.max_seconds, help=seconds)
+    add("--only-pair", action="store_true", help="offer visitors no other models")
+    add("--allow-any-model", action="store_true", help="let visitors load any two models from the hub")
+    learn = (
+        "let the table of n-grams learn from visitors' texts, in memory; its drafts may show them to others"
+    )
+    add("--learn", action="store_true", help=learn)
+    add("--mcp", action="store_true", help="also be an MCP server")
+    watch = "servers that visitors may watch, separated by commas"
+    add("--watch", default="", metavar="NAME=URL", help=watch)
+    alone = "for each watched server, one of the same name and model that runs without drafts"
+    add("--watch-alone", default="", metavar="NAME=URL", help=alone)
+    cluster = "run the models on a Ray cluster: auto, or the head's host:6379"
+    add("--cluster", metavar="ADDRESS", help=cluster)
+    replicas = "replicas: 2, 1..4 by demand, or by pair: embedded=2,smollm2-1.7b=1 (default: %(default)s)"
+    add("--replicas", default="1", metavar="N", help=replicas)
+    add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica (default: an even share)")
+    add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica (default: none)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve the page until a signal ends the program or the device fails, and end the process."""
+    check_settings(options)
+    status = exit_status(lambda: serve(options))
+    # Do not wait for other threads: one may still be loading models, or hang because its device failed.
+    os._exit(status)
+
+
+def check_settings(settings: argparse.Namespace) -> None:
+    """Check the settings without importing torch or Gradio.
+
+    Raises:
+        UserError: A value is out of bounds or unknown, two settings contradict each other, a package is
+            missing, or the page cannot listen at its address.
+    """
+    check_models(settings)
+    if settings.target and not settings.draft:
+        raise UserError("--target needs --draft: name a model of the same family, or write --draft none.")
+    Bounds(settings.max_waiting, settings.max_seconds)
+    parse_names(settings.allow_host)
+    parse_servers(settings.watch, settings.watch_alone)
+    require_networks(settings.trust_proxy or "")
+    home = OWN if settings.target or settings.draft else settings.pair
+    replicas = parse_replicas(settings.replicas, home)
+    for name in {*replicas} - {home, *PAIRS}:
+        raise UserError(f"--replicas names {name}, which is no pair; choose from: {', '.join(PAIRS)}.")
+    require_shares(settings.replica_cpus, settings.replica_gpus)
+    if settings.cluster is not None:
+        if ZERO_GPU or settings.learn or settings.allow_any_model:
+            raise UserError(NOT_WITH_CLUSTER)
+        require_ray()
+    if settings.mcp and importlib.util.find_spec("mcp") is None:
+        raise UserError("--mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.")
+    check_address(settings.host, settings.port)
+
+
+def check_address(host: str | None, port: int | None) -> None:
+    """Check that the page can listen at this address.
+
+    Args:
+        host: The address; None means 127.0.0.1.
+        port: The port. None checks the host only, because the page then looks for a free port later.
+
+    Raises:
+        UserError: The port is in use or not allowed, or this machine has no such address.
+    """
+    if port is not None and not 1 <= port <= 65_535:
+        raise UserError(f"--port must be between 1 and 65535, got {port}.")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in (host or "") else socket.AF_INET) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host or "127.0.0.1", port or 0))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(f"Port {port} is in use; choose another with --port.") from None
+        if error.errno == errno.EACCES:
+            raise UserError(f"Port {port} needs more rights; choose one from 1024 on with --port.") from None
+        raise UserError(
+            f"Cannot listen on {host} ({error.strerror}); choose an address of this machine with --host."
+        ) from None
+
+
+def serve(settings: argparse.Namespace) -> int:
+    """Serve the page and return the exit status.
+
+    Raises:
+        UserError: A setting is wrong.
+    """
+    # Importing the libraries and building the page takes seconds. During that time a library may catch
+    # KeyboardInterrupt and continue, so Ctrl-C ends the process directly.
+    signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
+    from specdemo.service.hosting import Hosting, Learner
+    from specdemo.service.service import EventSource
+
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("specdemo.service.service").setLevel(logging.INFO)
+    learner = Learner() if settings.learn else None
+    hosting = Hosting(
+        pair=settings.pair,
+        target=settings.target,
+        draft=settings.draft,
+        feature_draft=settings.feature_draft,
+        n_gram=settings.n_gram,
+        device=settings.device,
+        precision=settings.precision,
+        recalibrate=settings.recalibrate,
+        any_model=settings.allow_any_model,
+        only_home=settings.only_pair,
+        bounds=Bounds(settings.max_waiting, settings.max_seconds),
+        learner=learner,
+    )
+    offer, service, close = service_for(settings, hosting)
+    service.load()
+    # Import Gradio, which takes seconds, while the models load.
+    from specdemo.classroom.rooms import Rooms
+    from specdemo.ui.api_endpoints import with_mcp
+    from specdemo.ui.http.class_routes import class_routes, judge_with
+    from specdemo.ui.http.gradio_internals import untested_version
+    from specdemo.ui.http.own_routes import health_route, learned_route
+    from specdemo.ui.http.visitors import TRUSTED
+    from specdemo.ui.page import build_page, launch_options
+    from specdemo.ui.serving import serve_until_ended
+    from specdemo.watch.service import Watching, with_servers
+
+    if warning := untested_version():
+        print(f"specdemo: {warning}", file=sys.stderr)
+    if settings.trust_proxy is not None:
+        os.environ[TRUSTED] = settings.trust_proxy
+    # Otherwise the web server would trust the proxy headers of every program on this machine.
+    os.environ.setdefault(TRUSTED, "")
+    source: EventSource = service
+    if servers := parse_servers(settings.watch, settings.watch_alone):
+        source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
+    page = build_page(source, hosting.drafters, offer, learns=settings.learn)
+    rooms = Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service))
+    routes = [health_route(service), *class_routes(rooms)]
+    if learner is not None:
+        routes.append(learned_route(learner))
+    options = launch_options(routes, parse_names(settings.allow_host), settings.host or "")
+    if settings.mcp:
+        options = with_mcp(page, options)
+    address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
+    try:
+        return serve_until_ended(page, source, {**address, **options})
+    finally:
+        close()
+
+
+def service_for(
+    settings: argparse.Namespace, hosting: Hosting
+) -> tuple[OfferedPairs, Service, Callable[[], None]]:
+    """Return the offered pairs, the service, and a function to call after the page has ended.
+
+    If the models run on a cluster, the signal SIGHUP replaces all replicas, one after the other.
+
+    Raises:
+        UserError: The settings contradict each other.
+    """
+    from specdemo.cluster.service import cluster_service, plan_for
+
+    if settings.cluster is None:
+        offer = hosting.offered_pairs()
+        return offer, hosting.service(offer), lambda: None
+    resources = settings.replica_cpus, settings.replica_gpus
+    plan, offer = plan_for(hosting, settings.cluster, settings.replicas, *resources)
+    service, link = cluster_service(plan, offer, hosting.bounds)
+    signal.signal(signal.SIGHUP, lambda _signal, _frame: link.restart())
+    return offer, service, link.close
