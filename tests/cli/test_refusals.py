@@ -82,6 +82,7 @@ REFUSED = [
     (["app", "--max-waiting", "-1"], "--max-waiting must be between 0 and 1,000"),
     (["app", "--max-seconds", "nan"], "--max-waiting must be between 0 and 1,000"),
     (["app", "--allow-host", "a/b"], "--allow-host takes names"),
+    (["app", "--allow-frame", "a/b"], "--allow-frame takes names"),
     (["app", "--trust-proxy", "proxy"], "--trust-proxy takes addresses"),
     (["app", "--port", "70000"], "--port must be between 1 and 65535, got 70000."),
     (["app", "--port", "TAKEN"], " is in use; choose another with --port."),

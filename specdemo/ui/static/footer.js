@@ -6,7 +6,7 @@ const OWN_ENTRY_END = "\n}"; // the end of the first entry, which is the program
 
 /** Called once by the Gradio component. */
 export function mountFooter({ element, settings: { source } }) {
-  const { bibtex, "copy-bibtex": copy, copied, source: link } = rolesOf(element);
+  const { bibtex, "copy-bibtex": copy, copied, "source-code": link } = rolesOf(element);
   if (source) {
     link.href = source;
     link.hidden = false;
