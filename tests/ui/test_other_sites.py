@@ -83,9 +83,11 @@ def test_any_site_may_show_a_replay_in_a_frame(url, path):
 
 @pytest.fixture(scope="module")
 def framed_url(replay: Any) -> Iterator[str]:
-    """Yield the address of a page that sites of this name may show in a frame."""
+    """Yield the address of a Space's page that sites of this name may show in a frame."""
     options = launch_options(framed_by=parse_framers("localhost, *.school.example"))
-    page = build_page(replay)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPACE_ID", "me/demo")
+        page = build_page(replay)
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
     yield address
     page.close()
@@ -138,3 +140,11 @@ def test_another_site_shows_the_whole_page_only_if_allowed(patient_page, url, fr
     assert page.frame_locator("iframe").locator("gradio-app").count() == 0
     page.goto(f"{other_site}{framed_url}")
     expect(page.frame_locator("iframe").locator("#run")).to_be_visible()
+
+
+def test_a_space_links_to_its_source_code_and_cites_it(patient_page, framed_url):
+    page = patient_page()
+    page.goto(framed_url)
+    files = "https://huggingface.co/spaces/me/demo/tree/main"
+    expect(page.get_by_role("link", name="Source")).to_have_attribute("href", files)
+    assert f"url = {{{files}}}\n}}\n\n@inproceedings" in page.text_content("[data-role=bibtex]")
