@@ -95,7 +95,7 @@ def framed_url(replay: Any) -> Iterator[str]:
 
 class _Framing(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        body = f'<!doctype html><iframe src="{unescape(self.path[2:])}" width="900" height="600"></iframe>'
+        body = f'<!doctype html><iframe src="{unescape(self.path[2:])}" width="700" height="640"></iframe>'
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
         self.end_headers()
@@ -121,6 +121,7 @@ def test_another_site_shows_a_replay_that_links_to_the_page(patient_page, url, o
     expect(frame.locator(".sd[data-state=playing]")).to_be_visible()
     press(page.frames[1], "to-end")
     expect(frame.locator(".sd[data-state=ended]")).to_be_visible()
+    assert page.frames[1].evaluate("document.documentElement.scrollHeight <= innerHeight"), "all is in sight"
     assert frame.locator(CONTROLS).locator("visible=true").count() == 0
     [link] = frame.locator("a:visible").all()
     assert link.get_attribute("href") == f"{url}?trace={RECORDING}"
