@@ -19,6 +19,8 @@ from helpers.tiny import config_for, nearby, speculative_rounds, tiny_llama
 
 from specdemo.cli.main import command_parser, main
 from specdemo.records.trace import Rule
+from specdemo.ui.component import STATIC
+from specdemo.ui.http.sharing import PICTURE
 
 ROOT = Path(__file__).parent.parent
 SPECDEMO = ROOT / "specdemo"
@@ -96,6 +98,21 @@ def test_options_in_a_document_exist(document):
     spans = re.findall(r"`([^`\n]+)`", document.read_text())
     named = {option for span in spans for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
     assert named - set(re.findall(r"--[a-z][a-z-]*", "".join(help_pages().values()))) <= OTHER_PROGRAMS
+
+
+def test_the_readme_and_the_page_cite_the_same():
+    [cited] = re.findall(r"```bibtex\n(.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
+    [shown] = re.findall(r"<pre[^>]*>(.*?)</pre>", (STATIC / "footer.html").read_text(), re.DOTALL)
+    assert cited == shown and cited.count("\n@") == 1
+
+
+def test_the_thumbnail_of_a_space_is_the_picture_of_link_previews():
+    [path] = re.findall(
+        r"^thumbnail: https://huggingface\.co/spaces/OWNER/NAME/resolve/main/(.*)$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert ROOT / path == STATIC / PICTURE
 
 
 def test_the_guide_to_extensions_names_what_the_files_have():

@@ -28,7 +28,7 @@ from specdemo.service.offered_pairs import OWN, OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
 from specdemo.shipped import EMBEDDED
-from specdemo.ui.http.hosts import parse_names, require_networks
+from specdemo.ui.http.hosts import parse_framers, parse_names, require_networks
 from specdemo.watch.servers import parse_servers
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--trust-proxy", help="addresses of proxies whose forwarded client addresses are trusted")
     allowed = "further host names of this page, separated by commas; their pages may call it"
     add("--allow-host", default="", help=allowed)
+    framers = "host names of other sites, separated by commas, that may show this page in a frame"
+    add("--allow-frame", default="", help=framers)
     pairs = f"the home pair of models (default: %(default)s): {', '.join(PAIRS)}"
     add("--pair", default=EMBEDDED, choices=PAIRS, metavar="NAME", help=pairs)
     add("--target", help="your own target model, with --draft: hub id or folder")
@@ -129,6 +131,7 @@ def check_settings(settings: argparse.Namespace) -> None:
         raise UserError("--target needs --draft: name a model of the same family, or write --draft none.")
     Bounds(settings.max_waiting, settings.max_seconds)
     parse_names(settings.allow_host)
+    parse_framers(settings.allow_frame)
     parse_servers(settings.watch, settings.watch_alone)
     require_networks(settings.trust_proxy or "")
     home = OWN if settings.target or settings.draft else settings.pair
@@ -227,7 +230,8 @@ def serve(settings: argparse.Namespace) -> int:
     routes = [health_route(service), *class_routes(rooms)]
     if learner is not None:
         routes.append(learned_route(learner))
-    options = launch_options(routes, parse_names(settings.allow_host), settings.host or "")
+    framed_by = parse_framers(settings.allow_frame)
+    options = launch_options(routes, parse_names(settings.allow_host), settings.host or "", framed_by)
     if settings.mcp:
         options = with_mcp(page, options)
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}

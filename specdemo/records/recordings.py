@@ -36,6 +36,7 @@ class Recording:
     device: str
     pair: Mapping[str, str]
     precision: str
+    prompt: str
     rule: Rule
     drafter: str
     k: int | Literal["auto"]
@@ -76,6 +77,7 @@ def _listed(folder: Path) -> tuple[Recording, ...]:
                 device=run.device,
                 pair=run.pair,
                 precision=run.precision,
+                prompt=run.config.prompt,
                 rule=run.config.rule,
                 drafter=run.config.drafter,
                 k=run.config.k,

@@ -14,11 +14,12 @@ STATIC = Path(__file__).parent / "static"
 PREFIX = "specdemo-static"
 DRESS = """<script>
 const darkly = matchMedia("(prefers-color-scheme: dark)");
-const dress = () => document.body.classList.toggle("dark", darkly.matches);
+const asked = new URLSearchParams(location.search).get("__theme");
+const dress = () => document.body.classList.toggle("dark", asked ? asked === "dark" : darkly.matches);
 darkly.addEventListener("change", dress);
 dress();
 </script>"""
-"""A script for pages without Gradio, first in the body: it sets the browser's light or dark theme."""
+"""A script for pages without Gradio, first in the body: it sets the theme of address or browser."""
 
 
 def component(

@@ -1,11 +1,13 @@
 """The layout of the page, and the events that connect its parts."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 import gradio as gr
+from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from specdemo.records import limits
@@ -14,7 +16,7 @@ from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.service import EventSource
 from specdemo.ui import jobs, stage
 from specdemo.ui.api_endpoints import build_generate
-from specdemo.ui.component import PREFIX, component
+from specdemo.ui.component import PREFIX, STATIC, component
 from specdemo.ui.controls import (
     DEFAULTS,
     FIRST_SETTINGS,
@@ -30,6 +32,7 @@ from specdemo.ui.controls import (
 from specdemo.ui.http import guard, own_routes
 from specdemo.ui.http.gradio_internals import pass_all_requests_to_the_guard
 from specdemo.ui.http.posts import ERROR_HANDLERS
+from specdemo.ui.http.sharing import FAVICON, Sharing
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.streams import Stops, error_line, session_of
 from specdemo.ui.tabs.classroom import build_class
@@ -93,6 +96,7 @@ def build_page(
         asks = offered.home not in offered.watched
         prediction = component("prediction", "prediction.js", "mountPrediction", {"asks": asks})
         shown = component("stage", "stage.js", "mount", stage.settings())
+        component("footer", "footer.js", "mountFooter", {"source": source_address()})
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         keep_drafters_possible(controls, drafters, offered)
         _wire_address(page, tabs, controls, shown, offered)
@@ -112,8 +116,17 @@ def build_page(
     return page.queue(max_size=MAX_THREADS, api_open=False)
 
 
+def source_address() -> str | None:
+    """Return the public address of the program's source code; None if this copy has none."""
+    space = os.environ.get("SPACE_ID")
+    return f"https://huggingface.co/spaces/{space}/tree/main" if space else None
+
+
 def launch_options(
-    more_routes: Sequence[Route] = (), allowed: Sequence[str] = (), listening: str = ""
+    more_routes: Sequence[Route] = (),
+    allowed: Sequence[str] = (),
+    listening: str = "",
+    framed_by: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the options for ``page.launch()``, except host and port.
 
@@ -121,6 +134,7 @@ def launch_options(
         more_routes: Additional routes, such as those of classes.
         allowed: Additional host names of the page. Pages of sites with these names may also call it.
         listening: The host name that the server listens on.
+        framed_by: Host names of other sites whose pages may show the whole page in a frame.
     """
     pass_all_requests_to_the_guard()
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
@@ -131,8 +145,10 @@ def launch_options(
         "app_kwargs": {
             "routes": [*own_routes.own_routes(), *stage.routes(), *more_routes],
             "exception_handlers": ERROR_HANDLERS,
-            "lifespan": guard.lifespan(allowed, listening),
+            "middleware": [Middleware(Sharing, title=TITLE, claim=CLAIM)],
+            "lifespan": guard.lifespan(allowed, listening, framed_by),
         },
+        "favicon_path": STATIC / FAVICON,
         "footer_links": [],
         "max_threads": MAX_THREADS,
         "state_session_capacity": MAX_SESSIONS,

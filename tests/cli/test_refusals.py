@@ -82,6 +82,7 @@ REFUSED = [
     (["serve", "--max-waiting", "-1"], "--max-waiting must be between 0 and 1,000"),
     (["serve", "--max-seconds", "nan"], "--max-waiting must be between 0 and 1,000"),
     (["serve", "--allow-host", "a/b"], "--allow-host takes names"),
+    (["serve", "--allow-frame", "a/b"], "--allow-frame takes names"),
     (["serve", "--trust-proxy", "proxy"], "--trust-proxy takes addresses"),
     (["serve", "--port", "70000"], "--port must be between 1 and 65535, got 70000."),
     (["serve", "--port", "TAKEN"], " is in use; choose another with --port."),

@@ -2,7 +2,7 @@
 
 In ``tests``, ``python -m helpers.pictures`` writes them to ``assets/screenshots``: the page in both themes, a
 round under the microscope, a lesson, the lab's theory, and a moving picture of a run. That of the proof needs
-models: it is taken by hand.
+models: it is taken by hand. The picture for previews of the page's link goes to the page's own files.
 """
 
 import io
@@ -19,6 +19,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from specdemo.pairs.sources import Sources
+from specdemo.ui.component import STATIC
+from specdemo.ui.http.sharing import PICTURE, PICTURE_SIZE
 from specdemo.ui.page import build_page, launch_options
 
 FOLDER = Path(__file__).parents[2] / "assets" / "screenshots"
@@ -30,6 +32,12 @@ MOVING_S = 14.0
 MOVING_WIDTH = 1024
 LAB_MS = 1500
 """Until its first chart stands."""
+PREVIEW_SCALE = 1.2
+"""The preview is enlarged, because it is shown small."""
+PREVIEW_STYLE = """
+.sd-embed a, .sd-foot, .sd-help-button { display: none !important; }
+.sd-embed h1 { font-size: 24px; }
+"""
 HOLD_MS = 2500
 """Milliseconds for which the last frame stands still."""
 
@@ -42,8 +50,14 @@ def pages() -> Iterator[Any]:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
 
-        def opened(query: str, theme: str = "light", seen: str = "[data-lane=speculative] .sd-token") -> Any:
-            visitor = chromium.new_page(viewport=SIZE)
+        def opened(
+            query: str,
+            theme: str = "light",
+            seen: str = "[data-lane=speculative] .sd-token",
+            size: Any = SIZE,
+            scale: float = 1,
+        ) -> Any:
+            visitor = chromium.new_page(viewport=size, device_scale_factor=scale)
             visitor.goto(f"{url}?__theme={theme}&{query}")
             visitor.wait_for_selector(seen)
             return visitor
@@ -57,6 +71,17 @@ def still(visitor: Any, name: str) -> None:
     """Write what is seen now."""
     visitor.wait_for_timeout(700)  # charts settle
     visitor.screenshot(path=FOLDER / f"{name}.png")
+
+
+def preview(opened: Any) -> None:
+    """Write the picture for previews of the page's link, with few colors to be small."""
+    width, height = (round(length / PREVIEW_SCALE) for length in PICTURE_SIZE)
+    visitor = opened(f"embed=1&trace={MOVING}", size={"width": width, "height": height}, scale=PREVIEW_SCALE)
+    visitor.click("[data-role=to-end]")
+    visitor.add_style_tag(content=PREVIEW_STYLE)
+    visitor.wait_for_timeout(LAB_MS)
+    picture = Image.open(io.BytesIO(visitor.screenshot())).convert("RGB")
+    picture.quantize(128).save(STATIC / PICTURE, optimize=True)
 
 
 def moving(visitor: Any, path: Path) -> None:
@@ -77,6 +102,7 @@ def moving(visitor: Any, path: Path) -> None:
 def main() -> None:
     """Take them all."""
     with pages() as opened:
+        preview(opened)
         moving(opened(f"trace={MOVING}"), FOLDER / "run.webp")
         page = opened("trace=code")
         page.click("[data-role=to-end]")

@@ -18,10 +18,12 @@ NOTE = "Recorded earlier. Press Run for your own."
 
 @pytest.fixture
 def arriving(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, open_page: Any) -> Any:
-    """Return ``open_page`` for a server that ships the recording that plays at a plain address."""
-    name = stage.ARRIVAL
-    (tmp_path / "index.json").write_text(json.dumps([{"name": name, "title": "First", "about": "Arrival."}]))
-    (tmp_path / f"{name}.json").write_text(dump(trace_of(recorded("greedy"))))
+    """Return ``open_page`` for a server with two recordings; the first plays at a plain address."""
+    shipped = {stage.ARRIVAL: "greedy", "sampled": "shared_noise"}
+    entries = [{"name": name, "title": name, "about": "A run."} for name in shipped]
+    (tmp_path / "index.json").write_text(json.dumps(entries))
+    for name, run in shipped.items():
+        (tmp_path / f"{name}.json").write_text(dump(trace_of(recorded(run))))
     monkeypatch.setattr(recordings, "FOLDER", tmp_path)
     return open_page
 
@@ -75,13 +77,39 @@ def test_with_reduced_motion_the_recording_arrives_finished(arriving):
     assert page.inner_text("[data-figure=speedup]") != "–"
 
 
-@pytest.mark.parametrize("query", ["prompt=Once", "k=4", "lesson=2"])
-def test_a_link_s_settings_replace_the_recording(arriving, query):
+@pytest.mark.parametrize("query", ["lesson=2", "lesson=2&prompt=Once", "proof=typical"])
+def test_a_link_to_a_lesson_or_proof_plays_no_recording(arriving, query):
     page = arriving(query=query)
     page.wait_for_selector(f"option[value={stage.ARRIVAL}]", state="attached")
     assert page.locator(".sd[data-recording]").count() == 0
-    if query.startswith("prompt"):
-        assert page.inner_text("[data-role=hint]").endswith("Press Run.")
+
+
+@pytest.mark.parametrize(
+    ("query", "nearest"),
+    [("prompt=Once&k=2&rule=shared-noise&temperature=0.8", "sampled"), ("prompt=Once&k=2", stage.ARRIVAL)],
+)
+def test_a_link_s_run_can_be_repeated_while_the_nearest_recording_plays(arriving, service, query, nearest):
+    page = arriving(query=query)
+    page.wait_for_selector(f".sd[data-recording={nearest}]:is([data-state=playing], [data-state=ended])")
+    expect(page.locator("[data-role=source]")).to_contain_text("Press Run to repeat this run.")
+    assert page.get_by_role("link", name="Load these settings").count() == 0
+    run_to_end(page)
+    assert (service.requests[-1]["prompt"], service.requests[-1]["k"]) == ("Once", 2)
+    assert page.locator(".sd[data-recording], .sd-kept:visible").count() == 0
+
+
+def test_without_recordings_a_link_asks_to_repeat_its_run(arriving, tmp_path):
+    (tmp_path / "index.json").write_text("[]")
+    page = arriving(query="prompt=Once")
+    assert page.inner_text("[data-role=hint]").endswith("Press Run to repeat this run.")
+
+
+def test_a_wrong_link_shows_its_error_and_no_recording(arriving):
+    page = arriving(query="k=99")
+    page.wait_for_selector(".sd[data-state=error]")
+    page.wait_for_selector(f"option[value={stage.ARRIVAL}]", state="attached")
+    page.wait_for_timeout(300)
+    assert page.get_attribute(".sd", "data-state") == "error"
 
 
 def test_the_first_stop_of_the_keyboard_leads_to_the_run(open_page):

@@ -4,7 +4,7 @@ import pytest
 
 from specdemo.records.limits import UserError
 from specdemo.ui.http.guard import admitted_headers
-from specdemo.ui.http.hosts import HUB, hosts_for, name_in, parse_names
+from specdemo.ui.http.hosts import HUB, hosts_for, name_in, parse_framers, parse_names
 from specdemo.ui.http.posts import RefusedError
 
 SPACE = "me-demo.hf.space"
@@ -60,6 +60,14 @@ def test_a_host_can_allow_names():
 def test_a_wrong_host_name_is_refused(text):
     with pytest.raises(UserError, match=r"^--allow-host takes names such as .*\.$"):
         parse_names(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://blog.example.org", "blog.example.org:80", "a; script-src *", "::1"]
+)
+def test_a_wrong_name_of_a_framing_site_is_refused(text):
+    with pytest.raises(UserError, match=r"^--allow-frame takes .*\.$"):
+        parse_framers(text)
 
 
 def test_a_space_answers_to_its_names_and_the_hub_may_call_it(space):

@@ -185,3 +185,11 @@ def test_tabs_come_before_tools_in_the_tab_order(open_page):
     )
     kinds = list(dict.fromkeys(stops))
     assert "tab-container" in kinds[0] and kinds[1:] == ["sd-tools", "sd-lane"]
+
+
+def test_on_a_phone_three_lanes_come_before_the_charts(open_page, service):
+    service.replayed = recorded("shared_noise")
+    page = open_page(width=390, height=844)
+    run_to_end(page)
+    tops = [page.locator(part).bounding_box()["y"] for part in (".sd-lane[data-lane=draft]", ".sd-live")]
+    assert tops == sorted(tops)

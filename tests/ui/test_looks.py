@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from helpers.accessible import assert_accessible
-from helpers.replay import recorded
+from helpers.replay import RECORDING, recorded
 from helpers.visitor import WIDER, open_round, press, run_to_end, token_of
 from PIL import Image, ImageChops
 
 from specdemo.charts.palette import THEMES
 
-OURS = (".sd-header", ".sd", "#ask", "#examples")
+OURS = (".sd-header", ".sd", "#ask", "#examples", ".sd-about")
 CUES = """nodes => nodes.map(node => {
     const style = getComputedStyle(node);
     const lines = [style.textDecorationLine, style.textDecorationStyle, style.textDecorationThickness];
@@ -56,11 +56,20 @@ def test_axe_finds_nothing_serious(open_page, service):
     assert_accessible(page, *OURS, state="with the microscope")
     page.keyboard.press("Escape")
     token_of(page, 2, 1).click()
+    page.click(".sd-cite summary")
     page.click("[data-role=save-menu] summary")
-    assert_accessible(page, *OURS, state="with a pinned tooltip and the menu")
+    assert_accessible(page, *OURS, state="with a pinned tooltip, the citations and the menu")
     press(page, "to-start", "phase-on")
     page.check("[data-role=projector]")
     assert_accessible(page, *OURS, state="on a projector, tokens pending")
+
+
+@pytest.mark.slow
+def test_axe_finds_nothing_serious_in_a_replay_for_other_sites(patient_page, url):
+    page = patient_page(viewport={"width": 700, "height": 640})
+    page.goto(f"{url}?embed=1&trace={RECORDING}")
+    page.wait_for_selector(".sd-token")
+    assert_accessible(page, "main", state="in a frame")
 
 
 @pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.slow), "dark"])

@@ -202,10 +202,51 @@ def test_a_copied_link_to_a_recording_names_it(open_page, url):
 
 
 def copied_link(page: Any) -> str:
+    return copied(page, "copy-link", "Link copied.")
+
+
+def copied(page: Any, role: str, told: str) -> str:
     page.click("[data-role=save-menu] summary")
-    press(page, "copy-link")
-    page.wait_for_function("document.querySelector('[data-role=told]').textContent === 'Link copied.'")
+    press(page, role)
+    expect(page.locator("[data-role=told]")).to_have_text(told)
     return page.evaluate("navigator.clipboard.readText()")
+
+
+def test_a_recording_s_frame_is_copied(open_page, url, patient_page):
+    page = open_page(query=f"trace={RECORDING}")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+    page.wait_for_selector(".sd[data-state=playing]")
+    frame = copied(page, "embed", "Frame copied; paste it into your page.")
+    blog = patient_page()
+    blog.set_content(frame)
+    expect(blog.frame_locator("iframe").locator(".sd-token").first).to_be_visible()
+    assert blog.get_attribute("iframe", "src") == f"{url}?__theme=light&embed=1&trace={RECORDING}"
+
+
+def test_a_frame_of_one_s_own_run_comes_with_the_page_that_it_shows(open_page, url, tmp_path):
+    page = open_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+    run_to_end(page)
+    path = saved(page, "embed", tmp_path)
+    told = "Frame copied, and its page saved; put both on your site."
+    expect(page.locator("[data-role=told]")).to_have_text(told)
+    assert f'src="{path.name}"' in page.evaluate("navigator.clipboard.readText()")
+    assert 'id="specdemo-events">\n{' in path.read_text(encoding="utf-8")
+
+
+def test_the_citations_are_copied_or_selected(open_page, url):
+    page = open_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+    page.click(".sd-cite summary")
+    press(page, "copy-bibtex")
+    expect(page.locator("[data-role=copied]")).to_have_text("Copied.")
+    entries = page.evaluate("navigator.clipboard.readText()")
+    assert "@software{specdemo," in entries and "@inproceedings{leviathan2023fast," in entries
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
+    press(page, "copy-bibtex")
+    expect(page.locator("[data-role=copied]")).to_contain_text("selected")
+    assert page.evaluate("getSelection().toString().trim()") == entries.strip()
+    expect(page.locator("[data-role=source-code]")).to_be_hidden()
 
 
 def test_a_recording_s_settings_can_be_reused(open_page, service):

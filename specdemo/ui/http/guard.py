@@ -29,6 +29,7 @@ from specdemo.ui.http.gradio_internals import page_of, serves_tools
 from specdemo.ui.http.gradio_requests import API, check_body, check_query
 from specdemo.ui.http.hosts import Hosts, hosts_for, name_in
 from specdemo.ui.http.posts import RefusedError, checked_beside, object_in, posted, status_of
+from specdemo.ui.http.sharing import is_embedded, path_of
 from specdemo.ui.http.visitors import forget_idle_sessions
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -58,7 +59,7 @@ characters."""
 PLAYER = f"/{stage.PREFIX}/player.html"
 _OWN = "|".join((stage.PREFIX, own_routes.TRACES, own_routes.LAB, class_routes.PREFIX, own_routes.HEALTH))
 _FETCHED = re.compile(
-    rf"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
+    rf"/|/config/?|/theme\.css|/favicon\.ico|/pwa_icon|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
     rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"
 )
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
@@ -83,6 +84,23 @@ COMMON_HEADERS = {
         for feature in ("camera", "microphone", "geolocation", "display-capture", "payment", "usb")
     ),
 }
+POLICY = "; ".join(
+    [
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self'",
+        "object-src 'none'",
+        "frame-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
+    ]
+)
+"""The content-security policy, except who may show the page in a frame.
+
+Gradio's templates need inline scripts and ``eval``."""
 SPACES = ("https://huggingface.co", "https://*.hf.space")
 """The hosts that may show the page in a frame if it runs as a Space."""
 _GRADIOS = b"x-gradio-"
@@ -97,7 +115,7 @@ _log = logging.getLogger(__name__)
 
 
 def lifespan(
-    allowed: Iterable[str] = (), listening: str = ""
+    allowed: Iterable[str] = (), listening: str = "", framed_by: Iterable[str] = ()
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """Return a ``lifespan`` for FastAPI that puts the guard around the app and forgets idle sessions.
 
@@ -108,12 +126,13 @@ def lifespan(
     Args:
         allowed: Additional host names of the page. Pages of sites with these names may also call it.
         listening: The host name that the server listens on.
+        framed_by: Host names of other sites whose pages may show the whole page in a frame.
     """
 
     @asynccontextmanager
     async def guarded(app: Any) -> AsyncIterator[None]:
         hosts = hosts_for(allowed, app.root_path, listening)
-        app.middleware_stack = Guard(app.middleware_stack, framers(), hosts)
+        app.middleware_stack = Guard(app.middleware_stack, framers(framed_by), hosts)
         forgetting = asyncio.create_task(forget_idle_sessions(app.get_blocks()))
         yield
         forgetting.cancel()
@@ -121,28 +140,10 @@ def lifespan(
     return guarded
 
 
-def framers() -> tuple[str, ...]:
-    """Return the other hosts that may show the page in a frame."""
-    return SPACES if os.environ.get("SPACE_ID") else ()
-
-
-def content_policy(framed_by: Iterable[str] = ()) -> str:
-    """Return the content-security policy. Gradio's templates need inline scripts and ``eval``."""
-    return "; ".join(
-        [
-            "default-src 'self'",
-            "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
-            "style-src 'self' 'unsafe-inline'",
-            "img-src 'self' data: blob:",
-            "font-src 'self' data:",
-            "connect-src 'self'",
-            "object-src 'none'",
-            "frame-src 'none'",
-            "base-uri 'self'",
-            "form-action 'self'",
-            " ".join(["frame-ancestors 'self'", *framed_by]),
-        ]
-    )
+def framers(names: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the sources of pages that may frame the whole page: the sites ``names`` and a Space's hub."""
+    sites = tuple(f"{name}:*" for name in names)  # without a port only the usual one would be allowed
+    return (*SPACES, *sites) if os.environ.get("SPACE_ID") else sites
 
 
 class Guard:
@@ -150,13 +151,13 @@ class Guard:
 
     Args:
         app: Gradio's app, which has the page as ``get_blocks()``.
-        framed_by: Other hosts that may show the page in a frame.
+        framed_by: Sources of other pages that may show the whole page in a frame.
         hosts: The page's host names, and the other sites whose pages may call it.
     """
 
     def __init__(self, app: ASGIApp, framed_by: Iterable[str] = (), hosts: Hosts | None = None):
         self._app = app
-        self._policy = content_policy(framed_by)
+        self._framed_by = " ".join(["frame-ancestors 'self'", *framed_by])
         self._hosts = hosts or hosts_for()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,10 +166,8 @@ class Guard:
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
-        root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
-        if root and path.startswith(f"{root}/"):  # the proxy has not removed its own folder
-            path = path.removeprefix(root)
-        reply = _Reply(send, self._headers(path), path)
+        path = path_of(scope)
+        reply = _Reply(send, self._headers(scope, path), path)
         try:
             scope["headers"] = admitted_headers(scope["headers"], self._hosts)
             receive = await _admitted(scope, path, receive)
@@ -180,8 +179,12 @@ class Guard:
         except Exception as error:
             await reply.fail(error)
 
-    def _headers(self, path: str) -> dict[str, str]:
-        policy = f"{offline.POLICY}; frame-ancestors 'none'" if path == PLAYER else self._policy
+    def _headers(self, scope: Scope, path: str) -> dict[str, str]:
+        # Any site may show the two pages that only replay runs: no visitor can be tricked into starting one.
+        if path == PLAYER:
+            policy = offline.POLICY
+        else:
+            policy = POLICY if is_embedded(scope) else f"{POLICY}; {self._framed_by}"
         fresh = {"Cache-Control": "no-store"} if _NAMES_THE_HOST.fullmatch(path) else {}
         return {"Content-Security-Policy": policy, **COMMON_HEADERS, **fresh}
 

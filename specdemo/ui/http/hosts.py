@@ -75,7 +75,7 @@ def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str =
     return Hosts(frozenset(names | callers) - {""}, frozenset(callers) - {""})
 
 
-def parse_names(text: str) -> tuple[str, ...]:
+def parse_names(text: str, option: str = "--allow-host") -> tuple[str, ...]:
     """Return the host names in a text that separates them by commas.
 
     Raises:
@@ -85,8 +85,21 @@ def parse_names(text: str) -> tuple[str, ...]:
     for name in names:
         if not (_NAME.fullmatch(name) or _is_address(name)):
             raise UserError(
-                f"--allow-host takes names such as demo.example.org or *.example.org; not {show(name)}."
+                f"{option} takes names such as demo.example.org or *.example.org; not {show(name)}."
             )
+    return names
+
+
+def parse_framers(text: str) -> tuple[str, ...]:
+    """Return the sites in a text that separates them by commas, as ``parse_names`` does.
+
+    Raises:
+        UserError: One of them is not a host name, or is an IPv6 address, which browsers do not accept here.
+    """
+    names = parse_names(text, "--allow-frame")
+    for name in names:
+        if ":" in name:
+            raise UserError(f"--allow-frame takes no IPv6 addresses; give {show(name)} a name.")
     return names
 
 

@@ -1,7 +1,7 @@
 // Finished runs: shipped recordings, trace files, and the last run, which this browser has stored.
 
 import { button, element, forget, recall, remember } from "./dom.js";
-import { linkTo } from "./share.js";
+import { linkTo, LINKED } from "./share.js";
 import { named } from "./tokens.js";
 import { runSettings } from "./words.js";
 
@@ -12,6 +12,7 @@ const MOST_BYTES = 16_000_000;
 const LAST_RUN_KEY = "specdemo-last-run";
 const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
 const ARRIVAL_WORDS = "Recorded earlier. Press Run for your own.";
+const LINK_WORDS = "Press Run to repeat this run. Now: a recording of";
 
 /**
  * The shipped recordings, each with its name, title, about, device, pair and figures; an empty list without a server.
@@ -38,20 +39,50 @@ async function eventsFrom(response) {
   throw new Error(error ?? `The server did not send the run (status ${response.status}); try again.`);
 }
 
-/** The recording shown to a visitor who has no link and no earlier run. It is a run of the prompt in the widgets. */
+/** True if the parameters of an address name settings of a run. */
+export function hasSettings(asked) {
+  return LINKED.some((name) => asked.has(name));
+}
+
+/** The recording most like the run that an address asks for: with its prompt, else its drafter, else its rule. */
+export function nearest(recordings, asked) {
+  const agrees = (recording, name) => asked.get(name) === recording[name];
+  const likeness = (recording) => 4 * agrees(recording, "prompt") + 2 * agrees(recording, "drafter") + agrees(recording, "rule");
+  return [...recordings].sort((one, other) => likeness(other) - likeness(one))[0];
+}
+
+/** The recording that plays on arrival: of the prompt in the widgets, or like the run whose settings a link has set. */
 export class Arrival {
   constructor(stage, name) {
     this.stage = stage;
     this.name = name;
-    this.note = element("span", "sd-kept", ARRIVAL_WORDS);
+    this.note = element("span", "sd-kept");
   }
 
-  /** Play the recording, unless the visitor has started another run. With reduced motion its end is shown at once. */
+  /** Play the recording of the prompt in the widgets. */
   async show() {
-    const { stage, name } = this;
-    if (!(await stage.toolbar.play(() => fetchRecording(stage.toolbar.base, name), name))) return;
-    if (matchMedia("(prefers-reduced-motion: reduce)").matches) stage.player.seekEnd();
-    stage.roles.source.prepend(this.note);
+    if (await this.play(this.name)) this.say(ARRIVAL_WORDS);
+  }
+
+  /** Play a recording until the visitor repeats the run whose settings a link has set. */
+  async showLike(recording) {
+    if (!(await this.play(recording))) return;
+    this.say(LINK_WORDS);
+    this.stage.source.load.hidden = true; // it would replace the settings of the link
+    this.stage.roles["source-words"].hidden = true; // there is no room for them, and the "?" has them
+  }
+
+  /** Play a recording, unless the visitor has started another run. With reduced motion its end is shown at once. */
+  async play(name) {
+    const { stage } = this;
+    const plays = await stage.toolbar.play(() => fetchRecording(stage.toolbar.base, name), name);
+    if (plays && matchMedia("(prefers-reduced-motion: reduce)").matches) stage.player.seekEnd();
+    return plays;
+  }
+
+  say(words) {
+    this.note.textContent = words;
+    this.stage.roles.source.prepend(this.note);
   }
 
   leave() {

@@ -1,10 +1,11 @@
-// Ways to share a run: as a trace file, as a page that replays it offline, as a picture, or as a link.
+// Ways to share a run: as a trace file, as a page that replays it offline, as a picture, as a link, or in a frame.
 
 import { element } from "./dom.js";
 
 const IMAGE_WIDTH = 1240;
 const EVENTS_TAG = /(<script type="application\/x-ndjson" id="specdemo-events">)[^]*?(<\/script>)/;
-const LINKED = ["prompt", "mode", "drafter", "k", "temperature", "rule", "max_new_tokens", "seed", "top_k", "top_p", "baseline", "draft_alone", "pair"];
+/** The settings of a run that a link may set. */
+export const LINKED = ["prompt", "mode", "drafter", "k", "temperature", "rule", "max_new_tokens", "seed", "top_k", "top_p", "baseline", "draft_alone", "pair"];
 
 /** Events as NDJSON that is safe inside a script element. */
 function eventsForPage(events) {
@@ -22,6 +23,20 @@ export function linkTo(address, { config, pair }, recording) {
   if (recording) url.searchParams.set("trace", recording);
   else addSettings(url, { ...config, pair: pair.name });
   return url.href;
+}
+
+/** HTML that shows a recording in a frame on another site. */
+export function frameOf(address, recording) {
+  const url = bareAddress(address);
+  url.searchParams.set("embed", "1");
+  url.searchParams.set("trace", recording);
+  return frame(url.href);
+}
+
+/** HTML that shows a page in a frame. */
+export function frame(source) {
+  const safe = source.replaceAll("&", "&amp;").replaceAll('"', "&quot;");
+  return `<iframe src="${safe}" title="A run of speculative decoding" width="100%" height="640" style="border: 0" loading="lazy"></iframe>`;
 }
 
 /** A link to a lesson or a question of the quiz, with settings for the widgets and, if there is one, a recording. */

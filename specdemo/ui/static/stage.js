@@ -11,8 +11,9 @@ import { Notice, Speaker } from "./notice.js";
 import { keepTabInAddress, stopCounters } from "./page.js";
 import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
 import { Plots } from "./plots.js";
-import { Arrival, keepRun, LastRun, Source } from "./recordings.js";
+import { Arrival, hasSettings, keepRun, LastRun, nearest, Source } from "./recordings.js";
 import { Selection } from "./selection.js";
+import { linkTo } from "./share.js";
 import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
 import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
@@ -43,11 +44,23 @@ export function mount({ element, props, watch, base, settings }) {
 async function welcome(stage, isRunning) {
   const asked = new URL(location.href).searchParams;
   const isPlain = [...asked.keys()].every((name) => name.startsWith("__")); // parameters of Gradio begin with "__"
-  if (asked.has("prompt")) stage.roles.hint.textContent = "Your link has set prompt and settings. Press Run.";
-  const hasShown = isRunning || !isPlain || stage.lastRun.show();
+  const isRepeat = hasSettings(asked) && !["trace", "lesson", "proof"].some((name) => asked.has(name));
+  if (isRepeat) stage.roles.hint.textContent = "Your link has set prompt and settings. Press Run to repeat this run.";
+  const hasShown = isRunning || (!isPlain && !isRepeat) || (isPlain && stage.lastRun.show());
   const offered = await stage.toolbar.offerRecordings(asked.get("trace"));
   const isIdle = stage.root.dataset.state === "idle" && !stage.live; // no run has been started in the meantime
-  if (!hasShown && isIdle && offered.includes(stage.arrival.name)) await stage.arrival.show();
+  if (hasShown || !isIdle || !offered.length) return;
+  if (isRepeat) await stage.arrival.showLike(nearest(offered, asked).name);
+  else if (offered.some(({ name }) => name === stage.arrival.name)) await stage.arrival.show();
+}
+
+/** Called once by the page for frames on other sites: play the recording that the address names, else the first one. */
+export async function mountEmbedded({ root, link, base, settings }) {
+  const stage = new Stage(root, { base, ...settings });
+  root.dataset.offline = "true"; // this page has no widgets, and stores no runs
+  const recording = new URL(location.href).searchParams.get("trace");
+  if (recording) link.href = linkTo(location.href, {}, recording);
+  await stage.arrival.play(recording ?? stage.arrival.name);
 }
 
 /** Called once by an offline page, which contains its run. */

@@ -2,13 +2,15 @@
 
 import { element, recall, remember } from "./dom.js";
 import { fetchRecording, listRecordings, openTrace } from "./recordings.js";
-import { fileStem, linkTo, offlinePage, pictureOf, saveFile } from "./share.js";
+import { fileStem, frame, frameOf, linkTo, offlinePage, pictureOf, saveFile } from "./share.js";
 import { named } from "./tokens.js";
 import { settingWords } from "./words.js";
 
 const PROJECTOR_KEY = "specdemo-projector";
 const TOLD_MS = 4000;
-const SAVERS = ["save-trace", "save-page", "copy-image", "copy-link"];
+const SAVERS = ["save-trace", "save-page", "copy-image", "copy-link", "embed"];
+
+const pageName = (run) => `${fileStem(run)}.html`;
 
 export class Toolbar {
   constructor(stage, base) {
@@ -26,7 +28,7 @@ export class Toolbar {
     for (const role of SAVERS) this.roles[role].disabled = !runs;
   }
 
-  /** Fill the menu of recordings, and play the recording `wanted` if there is one; resolves to the names of all. */
+  /** Fill the menu of recordings, and play the recording `wanted` if there is one; resolves to all. */
   async offerRecordings(wanted) {
     if (wanted) await this.playRecording(wanted);
     const recordings = await listRecordings(this.base).catch(() => []);
@@ -37,9 +39,8 @@ export class Toolbar {
       option.value = name;
       last.before(option);
     }
-    const names = recordings.map(({ name }) => name);
-    if (names.includes(wanted)) this.roles.recordings.value = wanted;
-    return names;
+    if (recordings.some(({ name }) => name === wanted)) this.roles.recordings.value = wanted;
+    return recordings;
   }
 
   /** Play a shipped recording in place of the current run; resolves to true once it is shown, else to false. */
@@ -115,16 +116,30 @@ export class Toolbar {
       else if (role === "save-page") await this.savePage(trace);
       else if (role === "copy-link") await navigator.clipboard.writeText(linkTo(location.href, run, recording));
       const done = { "save-trace": "Trace saved.", "save-page": "Page saved; it replays offline.", "copy-link": "Link copied." };
-      this.tell(done[role] ?? (await this.copyImage(run)));
+      this.tell(done[role] ?? (role === "embed" ? await this.embed(trace, recording) : await this.copyImage(run)));
     } catch (error) {
       this.tell(`Not done: ${error.message}. Try again.`);
     }
   }
 
+  /**
+   * Copy the HTML of a frame with the run; resolves to a sentence about what was done. The server keeps no visitor's run,
+   * so the frame of such a run shows the offline page, which is saved as a file.
+   */
+  async embed(trace, recording) {
+    if (recording) {
+      await navigator.clipboard.writeText(frameOf(location.href, recording));
+      return "Frame copied; paste it into your page.";
+    }
+    await navigator.clipboard.writeText(frame(pageName(trace.start.run)));
+    await this.savePage(trace);
+    return "Frame copied, and its page saved; put both on your site.";
+  }
+
   async savePage(trace) {
     const response = await fetch(new URL("player.html", this.base));
     if (!response.ok) throw new Error(`the server returned status ${response.status}`);
-    saveFile(`${fileStem(trace.start.run)}.html`, "text/html", offlinePage(await response.text(), trace.events));
+    saveFile(pageName(trace.start.run), "text/html", offlinePage(await response.text(), trace.events));
   }
 
   /** Copy a picture of the run, or save it if the browser cannot copy; resolves to a sentence about what was done. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { keepRun } from "../../../specdemo/ui/static/recordings.js";
+import { hasSettings, keepRun, nearest } from "../../../specdemo/ui/static/recordings.js";
 
 /** A browser's storage with room for so many characters. */
 function storage(t, room = Infinity) {
@@ -38,4 +38,26 @@ test("storage that is full or refused is no fault", (t) => {
   assert.deepEqual(held(), []);
   delete globalThis.localStorage;
   keepRun([{ type: "start" }]);
+});
+
+test("the recording most like a link's run has its prompt, else its drafter, else its rule", () => {
+  const recordings = [
+    { name: "first", prompt: "a", drafter: "draft-model", rule: "greedy" },
+    { name: "lookup", prompt: "b", drafter: "lookup+feature", rule: "greedy" },
+    { name: "sampled", prompt: "c", drafter: "draft-model", rule: "rejection" },
+    { name: "block", prompt: "c", drafter: "draft-model", rule: "block" },
+  ];
+  const nameFor = (query) => nearest(recordings, new URLSearchParams(query)).name;
+  assert.equal(nameFor("prompt=b&drafter=draft-model&rule=rejection"), "lookup");
+  assert.equal(nameFor("prompt=c&drafter=draft-model&rule=block"), "block");
+  assert.equal(nameFor("prompt=z&drafter=lookup%2Bfeature&rule=rejection"), "lookup");
+  assert.equal(nameFor("prompt=z&drafter=draft-model&rule=rejection"), "sampled");
+  assert.equal(nameFor("prompt=z&k=4"), "first");
+  assert.equal(nearest([], new URLSearchParams("k=4")), undefined);
+});
+
+test("only parameters of a run are its settings", () => {
+  const isAsked = (query) => hasSettings(new URLSearchParams(query));
+  assert.ok(isAsked("__theme=dark&k=4") && isAsked("prompt=a"));
+  assert.ok(!isAsked("") && !isAsked("__theme=dark&trace=code&question=two"));
 });

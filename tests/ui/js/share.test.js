@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { fileStem, linkTo, offlinePage } from "../../../specdemo/ui/static/share.js";
+import { fileStem, frame, frameOf, linkTo, offlinePage } from "../../../specdemo/ui/static/share.js";
 import { Pieces } from "../../../specdemo/ui/static/tokens.js";
 
 const CONFIG = { prompt: "a & b?", mode: "raw", k: "auto", temperature: 0.8, rule: "rejection", seed: 7, draft_alone: true, drafter: "lookup+model", max_new_tokens: 33, top_k: 0, top_p: 1, baseline: true };
@@ -26,6 +26,12 @@ test("a link asks for the models of the run, and for none where they had no name
 
 test("a link to a recording only names it", () => {
   assert.equal(linkTo("https://host/?k=3", RUN, "paris"), "https://host/?trace=paris");
+});
+
+test("a frame shows the recording at the page's address, in the page's theme", () => {
+  const source = frameOf("https://host/app/?k=3&__theme=dark#x", "paris").match(/^<iframe src="([^"]*)" [^>]*><\/iframe>$/)[1];
+  assert.equal(source.replaceAll("&amp;", "&"), "https://host/app/?__theme=dark&embed=1&trace=paris");
+  assert.ok(frame('a"><b&c').startsWith('<iframe src="a&quot;><b&amp;c" '));
 });
 
 test("events cannot end the script element they are put in", () => {
