@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from specdemo import __version__
-from specdemo.cli import bench, fetch, generate, lab, prove, replay, train, watch, write
+from specdemo.cli import bench, fetch, generate, lab, prove, replay, site, train, watch, write
 from specdemo.records.limits import UserError
 
-COMMANDS = (generate, replay, fetch, write, train, bench, watch, prove, lab)
+COMMANDS = (generate, replay, site, fetch, write, train, bench, watch, prove, lab)
 VERSION = f"specdemo {__version__}"
 REFUSED = 2
 INTERRUPTED = 130
