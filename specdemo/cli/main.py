@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import specdemo.service.startup  # noqa: F401  (before any other library)
 from specdemo import __version__
-from specdemo.cli import bench, fetch, generate, lab, prove, replay, serve, train, watch, write
+from specdemo.cli import bench, fetch, generate, lab, prove, replay, serve, site, train, watch, write
 from specdemo.cli.exits import exit_status
 
-COMMANDS = (serve, generate, replay, fetch, write, train, bench, watch, prove, lab)
+COMMANDS = (serve, generate, replay, site, fetch, write, train, bench, watch, prove, lab)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

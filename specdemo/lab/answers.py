@@ -1,93 +1,22 @@
-"""The lab's answers that need no model: the theory for chosen values or for a run, and the learned α.
+"""The lab's answers that need no model: the theory for a run, and the learned α.
 
-Symbols are as in ``records.theory``. The verification cost has one parameter, ``growth`` of ``linear_costs``.
+Symbols are as in ``records.theory``. The verification cost has one parameter, the ``growth`` per token.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
-from specdemo.charts.palette import THEMES
-from specdemo.lab.charts import learned_chart, oracle_chart, theory_figure, what_if_chart
+from specdemo.lab.charts import learned_chart, oracle_chart
 from specdemo.models.n_gram import Visit
 from specdemo.records.figures import tallied
-from specdemo.records.limits import MAX_K, UserError, integer, number, require_known, show
-from specdemo.records.theory import (
-    RoundShape,
-    best_length,
-    break_even_alpha,
-    expected_tokens,
-    linear_costs,
-    oracle_length,
-    ratio,
-    theoretical_speedup,
-    theory_surface,
-)
+from specdemo.records.limits import UserError
+from specdemo.records.theory import oracle_length, ratio
 from specdemo.records.trace import SPECULATIVE, Run
 from specdemo.records.what_if import accepted_by_token, hindsight
 
-MAX_COST = 1.0
-"""Maximum of c and of growth. At 1, a draft step or each further verified token costs a whole target pass."""
-SETTINGS = ("alpha", "k", "c", "growth", "run_alpha", "run_k", "theme")
 LATEST = 10
 """Number of latest visits over which a learned acceptance rate is averaged."""
-
-
-class TheoryRequest(NamedTuple):
-    """A request for the theory at one point.
-
-    Attributes:
-        alpha, k, c, growth: The point.
-        run: α and mean draft length of a run to mark in the same figure, or None.
-        theme: The figure's theme, a key of ``THEMES``.
-    """
-
-    alpha: float
-    k: int
-    c: float
-    growth: float
-    run: tuple[float, float] | None
-    theme: str
-
-
-def parse_theory(raw: Mapping[str, Any]) -> TheoryRequest:
-    """Check an untrusted request and fill in the defaults.
-
-    Raises:
-        UserError: A key is unknown, or a value has the wrong type or is out of bounds.
-    """
-    require_known(raw, SETTINGS)
-    theme = raw.get("theme", "light")
-    if not isinstance(theme, str) or theme not in THEMES:
-        raise UserError(f"Unknown theme {show(theme)}; choose one of: {', '.join(THEMES)}.")
-    run = None
-    if "run_k" in raw:
-        run = (number(raw, "run_alpha", 0.0, 0.0, 1.0), number(raw, "run_k", 1.0, 0.0, MAX_K))
-    return TheoryRequest(
-        alpha=number(raw, "alpha", 0.7, 0.0, 1.0),
-        k=integer(raw, "k", 4, 1, MAX_K),
-        c=number(raw, "c", 0.1, 0.0, MAX_COST),
-        growth=number(raw, "growth", 0.05, 0.0, MAX_COST),
-        run=run,
-        theme=theme,
-    )
-
-
-def theory_answer(request: TheoryRequest) -> dict[str, Any]:
-    """Return the main figures at the requested point, and the ``figure`` that shows it."""
-    v = linear_costs(request.growth, MAX_K)
-    alpha, shape = request.alpha, RoundShape(request.k, request.k * request.c, v[request.k])
-    best = best_length(alpha, request.c, v)
-    surface = theory_surface(request.c, v)
-    return {
-        "speedup": theoretical_speedup(alpha, shape),
-        "expected_tokens": expected_tokens(alpha, request.k),
-        "round_cost": shape.draft_cost + shape.verify_cost,
-        "break_even_alpha": break_even_alpha(shape),
-        "best_k": best,
-        "best_speedup": theoretical_speedup(alpha, RoundShape(best, best * request.c, v[best])),
-        "figure": theory_figure(request.theme, surface, (alpha, request.k), request.run),
-    }
 
 
 def run_answer(run: Run) -> dict[str, Any]:
@@ -97,7 +26,7 @@ def run_answer(run: Run) -> dict[str, Any]:
         ``point``: the run's values of the theory's parameters, and its measured and theoretical speedups;
         ``oracle``: its speedup with the best draft length in each round, with a sentence and a chart;
         ``what_if``: its rounds with other draft ``lengths``, the number of tokens for which these are
-        ``unknown``, the seconds of the target alone for the same text, and a chart without points.
+        ``unknown``, and the seconds of the target alone for the same text.
 
     Raises:
         UserError: Nothing was drafted, or the costs were not measured.
@@ -105,7 +34,7 @@ def run_answer(run: Run) -> dict[str, Any]:
     tally = tallied({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
     shape, totals = tally.shape(), tally.totals()
     if shape is None or totals.alpha_compared is None or run.calibration is None:
-        raise UserError("Theory needs a run with drafts and measured costs; press Run or play another run.")
+        raise UserError("Theory needs a run with drafts and measured costs; play another run.")
     oracle = oracle_length(run.lanes[SPECULATIVE].rounds, run.calibration)
     sentence = f"In {oracle.lengths.count(0)} of {len(oracle.lengths)} rounds the best draft length was 0."
     if oracle.open_ended:
@@ -132,7 +61,6 @@ def run_answer(run: Run) -> dict[str, Any]:
             "lengths": [length._asdict() for length in hindsight(run, totals, run.calibration)],
             "unknown": accepted_by_token(run.lanes[SPECULATIVE].rounds).count(None),
             "alone_s": totals.tokens * alone_s,
-            "chart": what_if_chart(),
         },
     }
 

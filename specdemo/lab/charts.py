@@ -2,19 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from copy import deepcopy
-from functools import cache
 from typing import Any
 
 import plotly.graph_objects as go
 
-from specdemo.charts.palette import THEMES, Palette
+from specdemo.charts.palette import Palette
 from specdemo.charts.style import (
     BLANK,
     FONT_SIZE,
     Themed,
     alone_style,
-    as_plain,
     axis_of,
     curve,
     filling,
@@ -34,60 +31,30 @@ from specdemo.lab.points import (
     ThroughputPoint,
 )
 from specdemo.records.limits import MAX_K
-from specdemo.records.theory import OracleLength, TheorySurface
+from specdemo.records.theory import OracleLength
 
 
-def theory_figure(
-    theme: str, surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None = None
-) -> dict[str, Any]:
-    """Draw the theoretical speedup against α and k in one theme, with the break-even line and the best k.
+def theory_chart() -> Themed:
+    """Draw the theoretical speedup against α and k, with the break-even line and the best k, without points.
 
-    Args:
-        surface: From ``theory.theory_surface``.
-        chosen: α and draft length to mark.
-        run: α and mean draft length of a run to mark; None marks no run.
+    The browser fills all traces for the chosen costs; see ``static/theory.js``.
     """
-    figure = deepcopy(_theory_skeleton(theme))
-    points = _theory_points(surface, chosen, run, THEMES[theme])
-    for trace in figure["data"]:
-        trace |= points[trace["uid"]]
-    return figure
 
+    def draw(colours: Palette) -> go.Figure:
+        even = curve(
+            "break-even", "1×: as fast", "α %{x:.0%}, k %{y}", {"color": colours.ink, "dash": "dash"}
+        )
+        best = curve("best", "best k", "α %{x:.0%}, k %{y}", {"color": colours.corrected, "shape": "hv"})
+        ring = {"symbol": "circle-open", "size": 25, "color": colours.ink, "line": {"width": 4}}
+        star = {"symbol": "star", "size": 18, "color": colours.accent, "line": outline_style(colours)}
+        spots = [_spot("chosen", "chosen", ring), _spot("run", "the last run", star)]
+        figure = go.Figure([_contours(colours), even, best, *spots])
+        figure.update_layout(frame("Speedup in theory", colours) | {"hovermode": "closest"})
+        figure.update_xaxes(axis_of("acceptance rate α", colours), tickformat=".0%", range=[-0.01, 1.01])
+        length = axis_of("draft length k", colours)
+        return figure.update_yaxes(length, dtick=1, tickformat="d", range=[0.6, MAX_K + 0.4])
 
-@cache
-def _theory_skeleton(theme: str) -> dict[str, Any]:
-    """Return the figure without data, cached: Plotly takes ten times as long to create it as to fill it."""
-    colours = THEMES[theme]
-    even = curve("break-even", "1×: as fast", "α %{x:.0%}, k %{y}", {"color": colours.ink, "dash": "dash"})
-    best = curve("best", "best k", "α %{x:.0%}, k %{y}", {"color": colours.corrected, "shape": "hv"})
-    ring = {"symbol": "circle-open", "size": 25, "color": colours.ink, "line": {"width": 4}}
-    star = {"symbol": "star", "size": 18, "color": colours.accent, "line": outline_style(colours)}
-    spots = [_spot("chosen", "chosen", ring), _spot("run", "the last run", star)]
-    figure = go.Figure([_contours(colours), even, best, *spots])
-    figure.update_layout(frame("Speedup in theory", colours) | {"hovermode": "closest"})
-    figure.update_xaxes(axis_of("acceptance rate α", colours), tickformat=".0%", range=[-0.01, 1.01])
-    figure.update_yaxes(axis_of("draft length k", colours), dtick=1, tickformat="d", range=[0.6, MAX_K + 0.4])
-    return as_plain(figure)
-
-
-def _theory_points(
-    surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None, colours: Palette
-) -> dict[str, dict[str, Any]]:
-    reached = [
-        (alpha, k) for alpha, k in zip(surface.break_even, surface.ks, strict=True) if alpha is not None
-    ]
-    pays = [(alpha, k) for alpha, k in zip(surface.alphas, surface.best, strict=True) if k]
-    return {
-        "theory-surface": _heights(surface, colours),
-        "break-even": _points(reached),
-        "best": _points(pays),
-        "run": _points([run]) if run else {"visible": False},
-        "chosen": _points([chosen]),
-    }
-
-
-def _points(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    return {"x": [x for x, _ in points], "y": [y for _, y in points]}
+    return themed(draw)
 
 
 def _spot(uid: str, name: str, marker: dict[str, Any]) -> go.Scatter:
@@ -105,35 +72,19 @@ def _spot(uid: str, name: str, marker: dict[str, Any]) -> go.Scatter:
 def _contours(colours: Palette) -> go.Contour:
     """Return lines of equal speedup, without data.
 
-    :func:`_heights` adds the data and colors the areas: below 1× in the color of rejected tokens, above 1× in
-    that of accepted tokens.
+    The color scale goes from the color of rejected tokens to that of accepted tokens. The browser moves its
+    middle to a speedup of 1.
     """
     return go.Contour(
         uid="theory-surface",
         zmin=0.0,
         showscale=False,
+        colorscale=[[0.0, f"{colours.rejected}66"], [0.5, colours.surface], [1.0, f"{colours.accepted}66"]],
         contours={"showlabels": True, "labelformat": ".3~g", "labelfont": {"size": FONT_SIZE}},
         line={"width": 2, "color": colours.muted},
         ncontours=12,
         hovertemplate="α %{x:.0%}, k %{y}: %{z:.2f}×<extra></extra>",
     )
-
-
-def _heights(surface: TheorySurface, colours: Palette) -> dict[str, Any]:
-    highest = max(max(row) for row in surface.speedups)
-    even = min(1.0 / highest, 1.0)
-    slower, faster = f"{colours.rejected}66", f"{colours.accepted}66"
-    return {
-        "x": list(surface.alphas),
-        "y": list(surface.ks),
-        "z": [list(row) for row in surface.speedups],
-        "zmax": max(highest, 1.0),
-        "colorscale": [
-            [0.0, slower],
-            [even, colours.surface],
-            [1.0, faster if even < 1.0 else colours.surface],
-        ],
-    }
 
 
 Spot = tuple[float | None, str]
@@ -310,7 +261,6 @@ def oracle_chart(oracle: OracleLength) -> Themed:
     return themed(draw)
 
 
-@cache
 def what_if_chart() -> Themed:
     """Draw the speedup of a run by draft length for three draft times, without points.
 

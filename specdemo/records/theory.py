@@ -98,63 +98,6 @@ def best_round(tokens: Sequence[float], c: float, v: Sequence[float]) -> int:
     return max(range(len(tokens)), key=lambda k: tokens[k] / (k * c + v[k]))
 
 
-def linear_costs(growth: float, k: int) -> tuple[float, ...]:
-    """Return costs that grow linearly, v(n) = 1 + growth·(n − 1), for n = 1 to k + 1.
-
-    Args:
-        growth: Cost that each additional token adds to a pass. 0 means that verification is free, 1 that
-            every token costs as much as a single-token pass.
-        k: Maximum number of draft tokens.
-
-    Returns:
-        k + 1 costs, in the format of ``Calibration.v``.
-    """
-    return tuple(1.0 + growth * drafted for drafted in range(k + 1))
-
-
-@dataclass(frozen=True)
-class TheorySurface:
-    """The theory over a grid of acceptance rates and draft lengths.
-
-    Attributes:
-        alphas: Acceptance rates of the grid, ascending.
-        ks: Draft lengths of the grid, ascending.
-        speedups: ``speedups[i][j]`` is the speedup S at ``ks[i]`` and ``alphas[j]``.
-        break_even: For each k, the α at which S is 1; None if S is below 1 for every α.
-        best: For each α, the k with the highest S; 0 if every draft makes the run slower.
-    """
-
-    alphas: tuple[float, ...]
-    ks: tuple[int, ...]
-    speedups: tuple[tuple[float, ...], ...]
-    break_even: tuple[float | None, ...]
-    best: tuple[int, ...]
-
-
-ALPHA_STEPS = 50
-
-
-def theory_surface(c: float, v: Sequence[float], alphas: Sequence[float] | None = None) -> TheorySurface:
-    """Return the theory for every k from 1 to len(v) − 1 and every α in ``alphas``.
-
-    Args:
-        c: Cost of a draft step in single-token target passes.
-        v: As in ``Calibration``: ``v[k]`` is the cost of verifying k draft tokens.
-        alphas: Acceptance rates, ascending; by default ``ALPHA_STEPS`` + 1 values from 0 to 1.
-    """
-    if alphas is None:
-        alphas = [step / ALPHA_STEPS for step in range(ALPHA_STEPS + 1)]
-    ks = range(1, len(v))
-    shapes = [RoundShape(k, k * c, v[k]) for k in ks]
-    return TheorySurface(
-        alphas=tuple(alphas),
-        ks=tuple(ks),
-        speedups=tuple(tuple(theoretical_speedup(alpha, shape) for alpha in alphas) for shape in shapes),
-        break_even=tuple(break_even_alpha(shape) for shape in shapes),
-        best=tuple(best_length(alpha, c, v) for alpha in alphas),
-    )
-
-
 @dataclass(frozen=True)
 class OracleLength:
     """The predicted speedup if an oracle had ended every draft after its last accepted token.

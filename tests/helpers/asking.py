@@ -113,8 +113,8 @@ FETCHED = """/
 /nothing
 /specdemo-static/stage.js
 /specdemo-static/player.html
-/specdemo-traces
-/specdemo-lab/theory?alpha=0.5
+/specdemo-traces/index.json
+/specdemo-lab/run/five.json
 /static/img/logo.svg
 /?prompt={long}
 /gradio_api/info

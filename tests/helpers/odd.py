@@ -142,7 +142,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 @st.composite
 def odd_addresses(draw: Any) -> tuple[str, dict[str, str]]:
     """Draw addresses behind our own prefixes and Gradio's, with any parameters."""
-    prefixes = ["", "specdemo-traces", "specdemo-lab", "specdemo-lab/theory", "specdemo-static", "static"]
+    prefixes = ["", "specdemo-traces", "specdemo-lab", "specdemo-lab/run", "specdemo-static", "static"]
     prefixes += ["assets", "gradio_api", "gradio_api/file=", "gradio_api/call/run", "config", "svelte"]
     parts = st.text(max_size=8) | st.sampled_from(
         ["..", "%2e%2e", "..%2f..", "etc/passwd", "page.py", "*", "~"]

@@ -160,8 +160,8 @@ class Abuser:
             line.sendall(head.encode() + b"{" * 2_000_000)
 
     def theory(self) -> None:
-        """Ask for theory and for what was learned."""
-        self.http.get("/specdemo-lab/theory?alpha=0.5&k=4")
+        """Ask for the theory of a recording and for what was learned."""
+        self.http.get("/specdemo-lab/run/five.json")
         self.http.get("/specdemo-lab/learned")
 
 

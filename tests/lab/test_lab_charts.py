@@ -1,19 +1,36 @@
 """The lab's charts: their figures in both themes, distinguishable without colour."""
 
+import json
 import re
+import subprocess
 from dataclasses import asdict, replace
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
+from helpers.node import node
 
 from specdemo.charts.palette import THEMES
-from specdemo.lab.charts import contrast_chart, oracle_chart, sweep_chart, theory_figure, throughput_chart
+from specdemo.lab.charts import (
+    contrast_chart,
+    oracle_chart,
+    sweep_chart,
+    theory_chart,
+    throughput_chart,
+    what_if_chart,
+)
 from specdemo.lab.points import HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
-from specdemo.records.theory import OracleLength, theory_surface
+from specdemo.records.limits import MAX_K
+from specdemo.records.theory import (
+    OracleLength,
+    RoundShape,
+    best_length,
+    break_even_alpha,
+    expected_tokens,
+    theoretical_speedup,
+)
+from specdemo.ui.component import STATIC
 
-V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
-SURFACE = theory_surface(0.1, V)
 POINT = SweepPoint(1.0, "k = 1", 3, 1.25, 1.0, 1.5, 50.0, 40.0, 0.5, 1.75, 0.05, 1.1, 1.3, 1.2, True)
 POINTS = [
     POINT,
@@ -27,7 +44,8 @@ SIDES = [
 ]
 BATCHES = [ThroughputPoint(n, 3, 0.5, 0.01, 0.02, 1.0 + n / 10, 0.1, 2.0 / n, 1.0, 1.0) for n in (1, 2, 8)]
 DRAWN = {
-    "theory": {theme: theory_figure(theme, SURFACE, (0.4, 3), (0.6, 2.5)) for theme in THEMES},
+    "theory": theory_chart(),
+    "what-if": what_if_chart(),
     "sweep": sweep_chart(POINTS, "Draft length", "draft length k", SPOTS),
     "contrast": contrast_chart(SIDES),
     "throughput": throughput_chart(BATCHES),
@@ -62,35 +80,70 @@ def test_text_and_lines_are_large_enough_for_a_projector(charts):
         assert all(width >= 2 for width in map(int, re.findall(r"'width': (\d+)", str(figure))))
 
 
-def test_the_theory_has_break_even_best_length_and_the_run(charts):
-    traces = by_uid(charts["theory"])
-    surface = traces["theory-surface"]
-    assert surface["z"] == [list(row) for row in SURFACE.speedups]
-    assert (surface["x"], surface["y"]) == (list(SURFACE.alphas), list(SURFACE.ks))
-    even, best, run = traces["break-even"], traces["best"], traces["run"]
-    assert list(zip(even["x"], even["y"], strict=True)) == list(
-        zip(SURFACE.break_even, SURFACE.ks, strict=True)
+FILL = """
+import { readFileSync } from "node:fs";
+const theory = await import(process.argv[1]);
+const { figure, point, run } = JSON.parse(readFileSync(0));
+theory.fillTheory(figure, point, run);
+const { speedup, k } = theory.bestDraftLength(point);
+const own = [theory.theoreticalSpeedup(point), theory.expectedTokens(point), theory.roundCost(point)];
+const figures = [...own, speedup, k];
+console.log(JSON.stringify({ figures, figure, most: theory.MOST_K }));
+"""
+"""Fills the chart of the theory as the page does."""
+
+
+def filled(point: dict[str, float], run: dict[str, float] | None = None) -> dict[str, Any]:
+    """Return the figure of the theory at a point, and the numbers that the page shows next to it."""
+    given = json.dumps({"figure": theory_chart()["light"], "point": point, "run": run})
+    command = [node(), "--input-type=module", "-e", FILL, (STATIC / "theory.js").as_uri()]
+    return json.loads(subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "k", "c", "growth"), [(0.6, 4, 0.1, 0.05), (1.0, 12, 0.0, 0.0), (0.0, 1, 1.0, 1.0)]
+)
+def test_the_theory_on_the_page_is_that_of_the_records(alpha, k, c, growth):
+    answer = filled({"alpha": alpha, "k": k, "c": c, "growth": growth}, {"alpha": 0.6, "k": 2.5})
+    assert answer["most"] == MAX_K
+    v = [1.0 + growth * drafted for drafted in range(MAX_K + 1)]
+    shapes = [RoundShape(length, length * c, v[length]) for length in range(MAX_K + 1)]
+    best = best_length(alpha, c, v)
+    assert answer["figures"] == pytest.approx(
+        [
+            theoretical_speedup(alpha, shapes[k]),
+            expected_tokens(alpha, k),
+            shapes[k].draft_cost + shapes[k].verify_cost,
+            theoretical_speedup(alpha, shapes[best]),
+            best,
+        ]
     )
-    paying = [(alpha, k) for alpha, k in zip(SURFACE.alphas, SURFACE.best, strict=True) if k > 0]
-    assert list(zip(best["x"], best["y"], strict=True)) == paying
-    assert (run["x"], run["y"]) == ([0.6], [2.5])
-    assert (traces["chosen"]["x"], traces["chosen"]["y"]) == ([0.4], [3])
-    assert run["marker"]["symbol"] != traces["chosen"]["marker"]["symbol"]
-    assert even["line"]["dash"] == "dash" != best["line"].get("dash")
-
-
-def test_break_even_has_the_background_colour(charts):
-    surface = by_uid(charts["theory"])["theory-surface"]
+    traces = by_uid(answer["figure"])
+    surface = traces["theory-surface"]
+    alphas = surface["x"]
+    assert (alphas[0], alphas[-1], len(alphas)) == (0, 1, 51) and surface["y"] == list(range(1, MAX_K + 1))
+    for shape, row in zip(shapes[1:], surface["z"], strict=True):
+        assert row == pytest.approx([theoretical_speedup(one, shape) for one in alphas])
     middle, colour = surface["colorscale"][1]
     assert middle * surface["zmax"] == pytest.approx(1.0)
-    assert colour == charts["theory"]["layout"]["plot_bgcolor"]
+    assert colour == answer["figure"]["layout"]["plot_bgcolor"]
+    paying = [(one, length) for one in alphas if (length := best_length(one, c, v))]
+    assert (traces["best"]["x"], traces["best"]["y"]) == tuple(
+        map(list, zip(*paying, strict=True))
+    ) or not paying
+    evens = [(even, shape.k) for shape in shapes[1:] if (even := break_even_alpha(shape)) is not None]
+    assert traces["break-even"]["x"] == pytest.approx([even for even, _ in evens])
+    assert traces["break-even"]["y"] == [length for _, length in evens]
+    assert (traces["chosen"]["x"], traces["chosen"]["y"]) == ([alpha], [k])
+    assert (traces["run"]["x"], traces["run"]["y"], traces["run"]["visible"]) == ([0.6], [2.5], True)
+    go.Figure(data=answer["figure"]["data"], layout=answer["figure"]["layout"])
 
 
-def test_theory_that_never_pays_can_be_drawn_without_a_run():
-    figure = theory_figure("light", theory_surface(4.0, V), (0.4, 3))
-    assert by_uid(figure)["break-even"]["x"] == [] == by_uid(figure)["best"]["x"]
-    assert by_uid(figure)["run"]["visible"] is False
-    go.Figure(data=figure["data"], layout=figure["layout"])
+def test_theory_that_never_pays_has_no_lines_and_without_a_run_no_star():
+    traces = by_uid(filled({"alpha": 0.4, "k": 3, "c": 1.0, "growth": 1.0})["figure"])
+    assert traces["break-even"]["x"] == [] == traces["best"]["x"]
+    assert traces["run"]["visible"] is False
+    assert traces["run"]["marker"]["symbol"] != traces["chosen"]["marker"]["symbol"]
 
 
 def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdemo.lab.answers import parse_theory
 from specdemo.lab.lab_request import parse_lab
 from specdemo.play.class_drafts import parse_class
 from specdemo.play.game import parse_turn
@@ -22,7 +21,6 @@ GOOD = {"prompt": "The capital of France is"}
 TURN = {"text": "abc", "draft": " d", "second_draft": " e", "written": [1], "scores": {}}
 PROOF = {"proof": "distribution", "prompt": "abc", "draws": 9, "rule": "true-rule"}
 LAB = {"experiment": "draft-length", "k": 4, "temperature": 0.0, "max_new_tokens": 9, "prompts": 2}
-THEORY = {"alpha": 0.7, "k": 4, "c": 0.1, "growth": 0.1, "run_alpha": 0.5, "run_k": 3, "theme": "dark"}
 PARSERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "run": (
         parse_config,
@@ -34,7 +32,6 @@ PARSERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "prove by audit": (parse_proof, {"proof": "shared-noise", "prompts": 2, "temperature": 0.5}),
     "measure": (parse_lab, {**LAB, "prompt": "abc", "mode": "raw", "seed": 1}),
     "quiz": (lambda raw: number_in(raw, len(QUESTIONS)), {"question": 1}),
-    "theory": (parse_theory, THEORY),
 }
 """Every parser of requests, with a good request."""
 

@@ -1,18 +1,11 @@
-"""Theory over grids, the best draft length against brute force, the oracle's length by hand."""
+"""The best draft length against brute force, the oracle's length by hand."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specdemo.records.figures import fold
-from specdemo.records.theory import (
-    RoundShape,
-    best_length,
-    expected_tokens,
-    oracle_length,
-    theoretical_speedup,
-    theory_surface,
-)
+from specdemo.records.theory import best_length, oracle_length
 from specdemo.records.trace import SPECULATIVE, Calibration, Emission, Round, Rule, Status, Token
 
 V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
@@ -42,25 +35,6 @@ def test_expensive_drafts_are_best_at_zero_and_free_ones_at_the_maximum():
     assert best_length(1.0, 0.0, V) == len(V) - 1
     lengths = [best_length(alpha / 10, 0.05, V) for alpha in range(11)]
     assert lengths == sorted(lengths) and lengths[0] == 0 and lengths[-1] == len(V) - 1
-
-
-def test_surface_follows_theorem_3_8():
-    surface = theory_surface(COSTS.c, COSTS.v, [0.0, 0.4, 1.0])
-    assert (surface.alphas, surface.ks) == ((0.0, 0.4, 1.0), (1, 2, 3, 4, 5))
-    for k, row in zip(surface.ks, surface.speedups, strict=True):
-        for alpha, speedup in zip(surface.alphas, row, strict=True):
-            assert speedup == pytest.approx(expected_tokens(alpha, k) / (k * COSTS.c + COSTS.v[k]))
-    assert surface.best == tuple(best_length(alpha, COSTS.c, COSTS.v) for alpha in surface.alphas)
-    assert len(theory_surface(0.1, V).alphas) == 51
-
-
-def test_break_even_separates_slower_from_faster():
-    surface = theory_surface(COSTS.c, COSTS.v)
-    for k, even in zip(surface.ks, surface.break_even, strict=True):
-        shape = RoundShape.of(k, COSTS)
-        assert theoretical_speedup(even, shape) == pytest.approx(1.0)
-        assert theoretical_speedup(even - 0.01, shape) < 1.0 < theoretical_speedup(even + 0.01, shape)
-    assert set(theory_surface(3.0, V).break_even) == {None}
 
 
 def round_(drafted: int, accepted: int, steps: int | None = None, own: bool = True) -> Round:

@@ -42,7 +42,7 @@ def test_a_plain_address_plays_a_run_labelled_as_recorded(arriving):
 def test_a_run_started_before_the_recording_arrives_stays(arriving, service, then):
     page = arriving(query="lesson=1")
     held: list[Any] = []
-    page.route(f"**/specdemo-traces/{stage.ARRIVAL}", lambda route: held.append(route))
+    page.route(f"**/specdemo-traces/{stage.ARRIVAL}.ndjson", lambda route: held.append(route))
     page.goto(page.url.split("?")[0])
     page.wait_for_selector(f"option[value={stage.ARRIVAL}]", state="attached")
     wait_until(lambda: page.title() and bool(held))
@@ -54,7 +54,7 @@ def test_a_run_started_before_the_recording_arrives_stays(arriving, service, the
     else:
         page.set_input_files("[data-role=trace-file]", files=[as_file("shared_noise")])
         page.wait_for_selector("[data-lane=draft]")
-    with page.expect_response(f"**/specdemo-traces/{stage.ARRIVAL}"):
+    with page.expect_response(f"**/specdemo-traces/{stage.ARRIVAL}.ndjson"):
         first.continue_()
     page.wait_for_timeout(300)
     assert page.locator(".sd[data-recording], .sd-kept:visible").count() == 0

@@ -226,13 +226,10 @@ FETCHED = """/gradio_api/queue/data
 /specdemo-traces/{long}
 /specdemo-traces/%00
 /specdemo-traces/index
-/specdemo-lab/theory?alpha=nan
-/specdemo-lab/theory?alpha=1e999&k=x
-/specdemo-lab/theory?run_k=inf
-/specdemo-lab/theory?theme=1
-/specdemo-lab/theory?k=3.7
-/specdemo-lab/theory?__proto__=1
+/specdemo-traces/nope.ndjson
 /specdemo-lab/run
+/specdemo-lab/run/nope.json
+/specdemo-lab/run/%00.json
 /gradio_api/queue/join"""
 
 

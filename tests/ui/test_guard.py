@@ -264,7 +264,7 @@ def test_everything_works_behind_a_proxy_with_a_folder(proxied_url, folder):
         "/",
         "/config",
         "/specdemo-static/stage.js",
-        "/specdemo-traces",
+        "/specdemo-traces/index.json",
         f"{API}/info",
         "/theme.css",
     ):

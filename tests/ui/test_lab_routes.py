@@ -1,17 +1,19 @@
 """The lab's quick answers over HTTP, without a browser."""
 
+import json
+
 import pytest
 from helpers.replay import recorded, trace_of
 from helpers.tiny import tiny_pair
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from specdemo.lab.answers import run_answer
+from specdemo.records import recordings
 from specdemo.records.trace import dump
 from specdemo.service.hosting import Learner
 from specdemo.ui.http.own_routes import learned_route, own_routes
 from specdemo.ui.http.posts import ERROR_HANDLERS
-
-POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"
 
 
 @pytest.fixture(scope="module")
@@ -19,18 +21,11 @@ def client() -> TestClient:
     return TestClient(Starlette(routes=own_routes(), exception_handlers=ERROR_HANDLERS))
 
 
-def test_theory_is_answered_for_the_numbers_in_the_address(client):
-    answer = client.get(f"/specdemo-lab/theory?{POINT}&theme=dark&run_alpha=0.4&run_k=2.5").json()
-    assert answer["speedup"] == pytest.approx(answer["expected_tokens"] / 1.6)
-    traces = {trace["uid"]: trace for trace in answer["figure"]["data"]}
-    assert (traces["run"]["x"], traces["chosen"]["y"]) == ([0.4], [4])
-
-
-@pytest.mark.parametrize("query", ["alpha=2", "alpha=nan", "alpha=", "k=2.5", "growth=much", "theme=pink"])
-def test_bad_numbers_are_refused_in_a_sentence(client, query):
-    response = client.get(f"/specdemo-lab/theory?{query}")
-    assert response.status_code == 400
-    assert response.json()["error"].endswith(".")
+def test_a_recording_is_answered_by_its_name(client):
+    answer = client.get("/specdemo-lab/run/email.json").json()
+    assert answer == json.loads(dump(run_answer(recordings.load("email"))))
+    unknown = client.get("/specdemo-lab/run/nope.json")
+    assert unknown.status_code == 404 and unknown.json()["error"].startswith("There is no recording")
 
 
 def test_a_posted_run_is_placed_and_judged(client):

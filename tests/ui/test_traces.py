@@ -36,7 +36,7 @@ def client(tmp_path, monkeypatch) -> Iterator[TestClient]:
     index = [{"name": "demo", "title": "Demo", "about": "A tiny run."}]
     (tmp_path / "index.json").write_text(json.dumps(index), encoding="utf-8")
     monkeypatch.setattr(recordings, "FOLDER", tmp_path)
-    own_routes._recorded.cache_clear()
+    own_routes._recorded_events.cache_clear()
     for name, places in (("_slots", own_routes.MAX_CONVERSIONS), ("_uploads", own_routes.MAX_UPLOADS)):
         monkeypatch.setattr(own_routes, name, asyncio.Semaphore(places))  # each belongs to one event loop
     app = Starlette(
@@ -51,13 +51,13 @@ def expected_lines() -> list:
 
 
 def test_the_list_names_the_recordings(client):
-    (entry,) = client.get("/specdemo-traces").json()
+    (entry,) = client.get("/specdemo-traces/index.json").json()
     assert (entry["name"], entry["title"], entry["tokens"]) == ("demo", "Demo", 24)
     assert entry["pair"] == {"target": "tiny target", "draft": "tiny draft"}
 
 
 def test_a_recording_comes_as_the_events_of_its_run(client):
-    response = client.get("/specdemo-traces/demo")
+    response = client.get("/specdemo-traces/demo.ndjson")
     assert response.headers["content-type"] == "application/x-ndjson"
     assert [json.loads(line) for line in response.text.splitlines()] == expected_lines()
     assert "set-cookie" not in response.headers
@@ -65,7 +65,7 @@ def test_a_recording_comes_as_the_events_of_its_run(client):
 
 @pytest.mark.parametrize("name", ["nope", "..%2Fdemo", "index"])
 def test_an_unknown_recording_is_refused_in_a_sentence(client, name):
-    response = client.get(f"/specdemo-traces/{name}")
+    response = client.get(f"/specdemo-traces/{name}.ndjson")
     assert response.status_code == 404
     if name != "..%2Fdemo":  # an unknown address
         assert response.json() == {"error": "There is no recording of that name; choose one of: demo."}

@@ -87,16 +87,24 @@ def module_urls(folder: Path, entry: str) -> dict[str, str]:
     A module with a data URL cannot import from a relative address. So the modules import each other by file
     name, and the page has an import map from these names to the URLs.
     """
-    urls: dict[str, str] = {}
+
+    def url(source: str) -> str:
+        encoded = b64encode(_IMPORT.sub(r'from "\1";', source).encode()).decode()
+        return f"data:text/javascript;base64,{encoded}"
+
+    return {name: url(source) for name, source in module_sources(folder, entry).items()}
+
+
+def module_sources(folder: Path, entry: str) -> dict[str, str]:
+    """Return the sources of a module and of its direct and indirect imports, by file name."""
+    sources: dict[str, str] = {}
     needed = [entry]
     while needed:
         name = needed.pop()
-        if name not in urls:
-            source = (folder / name).read_text(encoding="utf-8")
-            needed += _IMPORT.findall(source)
-            encoded = b64encode(_IMPORT.sub(r'from "\1";', source).encode()).decode()
-            urls[name] = f"data:text/javascript;base64,{encoded}"
-    return urls
+        if name not in sources:
+            sources[name] = (folder / name).read_text(encoding="utf-8")
+            needed += _IMPORT.findall(sources[name])
+    return sources
 
 
 def _inline(script: str) -> str:

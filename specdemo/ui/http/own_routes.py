@@ -10,12 +10,11 @@ from functools import cache
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from specdemo.lab.answers import learned_answer, parse_theory, run_answer, theory_answer
+from specdemo.lab.answers import learned_answer, run_answer
 from specdemo.records import recordings, trace_file
 from specdemo.records.events import replay_lines
 from specdemo.records.limits import UserError
@@ -50,12 +49,12 @@ _arriving = Arriving(MAX_UPLOADS * trace_file.MAX_BYTES)
 def own_routes() -> list[Route]:
     """Return the routes of recorded runs and of the lab; put them before the routes of the stage."""
     return [
-        Route(f"/{TRACES}", _listed),
         Route(f"/{TRACES}", _convert, methods=["POST"]),
-        Route(f"/{TRACES}/{{name}}", _recording),
+        Route(f"/{TRACES}/index.json", _listed),
+        Route(f"/{TRACES}/{{name}}.ndjson", _recording),
         Route(f"/{stage.PREFIX}/player.html", _player),
-        Route(f"/{LAB}/theory", _theory),
         Route(f"/{LAB}/run", _run, methods=["POST"]),
+        Route(f"/{LAB}/run/{{name}}.json", _recorded_run),
     ]
 
 
@@ -101,15 +100,30 @@ def _listed(_request: Request) -> Response:
 
 
 def _recording(request: Request) -> Response:
+    return _events(_recorded_events(_recording_name(request)))
+
+
+def _recorded_run(request: Request) -> Response:
+    return json_reply(_recorded_answer(_recording_name(request)))
+
+
+def _recording_name(request: Request) -> str:
+    name = request.path_params["name"]
     try:
-        return _events(_recorded(request.path_params["name"]))
+        recordings.load(name)
     except UserError as error:
         raise RefusedError(404, str(error)) from error
+    return name
 
 
 @cache
-def _recorded(name: str) -> bytes:
+def _recorded_events(name: str) -> bytes:
     return replay_lines(recordings.load(name)).encode()
+
+
+@cache
+def _recorded_answer(name: str) -> dict[str, Any]:
+    return run_answer(recordings.load(name))
 
 
 async def _convert(request: Request) -> Response:
@@ -124,20 +138,5 @@ def _events(lines: bytes) -> Response:
     return Response(lines, media_type="application/x-ndjson", headers=stage.REVALIDATE)
 
 
-def _theory(request: Request) -> Response:
-    return json_reply(theory_answer(parse_theory(_values(request.query_params))))
-
-
 async def _run(request: Request) -> Response:
     return await _of_posted_run(request, lambda run: json_reply(run_answer(run)))
-
-
-def _values(query: QueryParams) -> dict[str, Any]:
-    """Return the parameters of an address; a text that is a number becomes a float."""
-    values: dict[str, Any] = {}
-    for key, text in query.items():
-        try:
-            values[key] = float(text)
-        except ValueError:
-            values[key] = text
-    return values

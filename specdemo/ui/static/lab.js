@@ -33,8 +33,8 @@ class Lab {
     this.section = null;
     const part = (name) => root.querySelector(`[data-section=${name}]`);
     const run = new RunOnStage(base);
-    this.theory = new TheorySection(part("theory"), base, run);
-    this.whatIf = new WhatIfSection(part("what-if"), base, run);
+    this.theory = new TheorySection(part("theory"), base, run, settings.figures.theory);
+    this.whatIf = new WhatIfSection(part("what-if"), base, run, settings.figures["what-if"]);
     this.learned = new LearnedSection(part("learned"), base, settings.learns);
     this.oracle = new OracleSection(part("oracle"), base, run);
     const job = { base, settings, start: (section, request) => this.start(section, request), stop: () => trigger("stop") };

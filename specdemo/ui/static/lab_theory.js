@@ -1,12 +1,13 @@
 // The sections of the lab that need no job: the theory, the best draft lengths of the last run, and what was learned.
 
 import { rolesOf } from "./dom.js";
-import { Chart, pageTheme } from "./plotly_chart.js";
+import { Chart } from "./plotly_chart.js";
 import { stageOfPage } from "./stage.js";
+import { bestDraftLength, expectedTokens, fillTheory, roundCost, theoreticalSpeedup } from "./theory.js";
 import { share, times } from "./words.js";
 
 const PATH = "../specdemo-lab";
-export const NO_RUN = "No finished run yet. Press Run in the tab Run, or play a recording there.";
+export const NO_RUN = "No finished run yet. Play one in the tab Run.";
 const SLIDER_WORDS = {
   alpha: share,
   k: String,
@@ -21,13 +22,15 @@ export class RunOnStage {
     this.trace = null;
   }
 
-  /** Resolves to `{ point, oracle }`, or to null if there is no finished run. Rejects with the server's sentence. */
+  /** Resolves to `{ point, oracle, what_if }`, or to null without a finished run. Rejects with the server's sentence. */
   async look() {
-    const trace = stageOfPage()?.trace;
+    const { trace, recording } = stageOfPage() ?? {};
     if (!trace?.end) return null;
     if (trace !== this.trace) {
       this.trace = trace;
-      this.answer = answerFrom(this.url, { method: "POST", body: JSON.stringify(trace.file()) });
+      this.answer = recording
+        ? answerFrom(new URL(`${this.url}/${encodeURIComponent(recording)}.json`))
+        : answerFrom(this.url, { method: "POST", body: JSON.stringify(trace.file()) });
     }
     return this.answer;
   }
@@ -47,15 +50,14 @@ export function whenSeen(node, act) {
 
 /** The surface of the theory, with sliders for a point on it. */
 export class TheorySection {
-  constructor(node, base, run) {
+  constructor(node, base, run, figures) {
     this.roles = rolesOf(node);
-    this.base = base;
     this.run = run;
+    this.figures = figures;
     this.sliders = new Map([...node.querySelectorAll("[data-slider]")].map((slider) => [slider.dataset.slider, slider]));
     this.chart = new Chart(this.roles["theory-chart"], base);
     for (const slider of this.sliders.values()) slider.addEventListener("input", () => this.refresh());
     this.roles["take-run"].addEventListener("click", () => this.take());
-    new MutationObserver(() => this.theme !== pageTheme() && this.refresh()).observe(document.body, { attributeFilter: ["class"] });
     whenSeen(node, () => this.look()); // look each time, because the run may be another one
   }
 
@@ -87,50 +89,24 @@ export class TheorySection {
     return this.refresh();
   }
 
-  /**
-   * Show the point of the sliders. There is one request at a time; if the sliders move meanwhile, another one
-   * follows.
-   */
-  async refresh() {
+  /** Show the point of the sliders. */
+  refresh() {
     for (const [name, slider] of this.sliders) {
       const words = SLIDER_WORDS[name](Number(slider.value));
       slider.setAttribute("aria-valuetext", words);
       slider.closest("label").querySelector("output").textContent = words;
     }
-    this.due = true;
-    if (this.asking) return;
-    this.asking = true;
-    try {
-      while (this.due) {
-        this.due = false;
-        const theme = pageTheme();
-        await this.show(await answerFrom(this.question(theme)), theme);
-      }
-    } catch (error) {
-      this.tell(error.message);
-    } finally {
-      this.asking = false;
-    }
-  }
-
-  question(theme) {
-    const url = new URL(`${PATH}/theory`, this.base);
-    const asked = { theme, ...Object.fromEntries([...this.sliders].map(([name, { value }]) => [name, value])) };
-    if (this.point) Object.assign(asked, { run_alpha: this.point.alpha, run_k: this.point.k });
-    url.search = new URLSearchParams(asked);
-    return url;
-  }
-
-  show({ speedup, expected_tokens: tokens, round_cost: cost, best_k: best, best_speedup: most, figure }, theme) {
     const { roles } = this;
+    const point = Object.fromEntries([...this.sliders].map(([name, { value }]) => [name, Number(value)]));
+    const speedup = theoreticalSpeedup(point);
+    const best = bestDraftLength(point);
     roles["theory-speedup"].textContent = times(speedup);
     roles["theory-speedup"].toggleAttribute("data-slower", speedup < 1);
-    roles["theory-tokens"].textContent = tokens.toFixed(2);
-    roles["theory-cost"].textContent = cost.toFixed(2);
-    roles["theory-best"].textContent = best ? String(best) : "none";
-    roles["theory-best-label"].textContent = best ? `best draft length at this α: ${times(most)} speedup` : "no draft length pays at this α";
-    this.theme = theme;
-    return this.chart.show({ [theme]: figure });
+    roles["theory-tokens"].textContent = expectedTokens(point).toFixed(2);
+    roles["theory-cost"].textContent = roundCost(point).toFixed(2);
+    roles["theory-best"].textContent = best.k ? String(best.k) : "none";
+    roles["theory-best-label"].textContent = best.k ? `best draft length at this α: ${times(best.speedup)} speedup` : "no draft length pays at this α";
+    return this.chart.show(this.figures, (figure) => fillTheory(figure, point, this.point ?? null));
   }
 }
 

@@ -61,10 +61,11 @@ export function certaintyWords(k, low, high, unknown) {
 }
 
 export class WhatIfSection {
-  constructor(node, base, run) {
+  constructor(node, base, run, figures) {
     this.node = node;
     this.roles = rolesOf(node);
     this.run = run;
+    this.figures = figures;
     this.chart = new Chart(this.roles["what-if-chart"], base);
     const slider = (name) => node.querySelector(`[data-slider=${name}]`);
     this.delay = slider("delay");
@@ -98,7 +99,7 @@ export class WhatIfSection {
 
   refresh() {
     const { roles, answer, delay, length } = this;
-    const { lengths, alone_s: aloneS, unknown, chart } = answer.what_if;
+    const { lengths, alone_s: aloneS, unknown } = answer.what_if;
     const draft = this.node.querySelector("[name=what-if-draft]:checked").value;
     const [delayMs, k] = [Number(delay.value), Number(length.value)];
     const speedup = (rounds, how = draft) => speedupOf(rounds, how, delayMs / 1000, aloneS);
@@ -118,7 +119,7 @@ export class WhatIfSection {
     const isHiddenFree = drawn.every((other) => speedup(other.expected, "hidden") === speedup(other.expected, "free"));
     const same = isHiddenFree ? [`No draft takes longer than its verification${delayMs ? " and round trip" : ""}, so the curves of hidden and free drafts coincide.`] : [];
     roles["what-if-words"].textContent = [CHOICE_WORDS[draft], ...trip, ...same, certaintyWords(k, low, high, unknown)].join(" ");
-    return this.chart.show(chart, ({ data }) => {
+    return this.chart.show(this.figures, ({ data }) => {
       for (const trace of data) {
         const points = trace.uid === CHOSEN ? [] : drawn;
         trace.x = points.map((other) => other.k);

@@ -17,7 +17,8 @@ export function mountLessons({ element: host, trigger }) {
   const root = host.querySelector(".sd-learn");
   const lessons = new Lessons(root, (address) => trigger("submit", { address }));
   root.querySelector("[data-role=class-link]").addEventListener("click", () => trigger("copy"));
-  lessons.followRuns(document.querySelector("#stop"));
+  const stop = document.querySelector("#stop");
+  if (stop) lessons.followRuns(stop);
 }
 
 class Lessons {

@@ -11,20 +11,19 @@ const PATH = "../specdemo-traces";
 const MOST_BYTES = 16_000_000;
 const LAST_RUN_KEY = "specdemo-last-run";
 const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
-const ARRIVAL_WORDS = "Recorded earlier. Press Run for your own.";
+const ARRIVAL_WORDS = "Recorded earlier.";
+const INVITATION = " Press Run for your own.";
 const LINK_WORDS = "Press Run to repeat this run. Now: a recording of";
 
-/**
- * The shipped recordings, each with its name, title, about, device, pair and figures; an empty list without a server.
- */
+/** The shipped recordings, each with its name, title, about, device, pair and figures; an empty list on failure. */
 export async function listRecordings(base) {
-  const response = await fetch(new URL(PATH, base));
+  const response = await fetch(new URL(`${PATH}/index.json`, base));
   return response.ok ? response.json() : [];
 }
 
 /** The events of a shipped recording as NDJSON. */
 export async function fetchRecording(base, name) {
-  return eventsFrom(await fetch(new URL(`${PATH}/${encodeURIComponent(name)}`, base)));
+  return eventsFrom(await fetch(new URL(`${PATH}/${encodeURIComponent(name)}.ndjson`, base)));
 }
 
 /** The events of a trace file as NDJSON; the server checks it. */
@@ -61,7 +60,7 @@ export class Arrival {
 
   /** Play the recording of the prompt in the widgets. */
   async show() {
-    if (await this.play(this.name)) this.say(ARRIVAL_WORDS);
+    if (await this.play(this.name)) this.say(ARRIVAL_WORDS, INVITATION);
   }
 
   /** Play a recording until the visitor repeats the run whose settings a link has set. */
@@ -80,8 +79,10 @@ export class Arrival {
     return plays;
   }
 
-  say(words) {
-    this.note.textContent = words;
+  say(words, invitation = "") {
+    const live = element("span", "", invitation);
+    live.dataset.only = "live";
+    this.note.replaceChildren(words, live);
     this.stage.roles.source.prepend(this.note);
   }
 
@@ -97,6 +98,7 @@ export class Source {
     this.load = element("a", "sd-way", "Load these settings");
     this.back = button("sd-way", "Back to my run", () => stage.lastRun.show());
     this.clear = button("sd-way", "Clear", () => stage.clear());
+    this.load.dataset.only = "live";
     stage.roles.source.append(this.load, this.back, this.clear);
   }
 
@@ -107,7 +109,7 @@ export class Source {
     // The widgets have the settings of a visitor's own run, and those of the first recording.
     load.hidden = !run || stage.live || stage.recording === stage.arrival.name;
     if (!load.hidden) load.href = linkTo(location.href, run, null);
-    back.hidden = stage.live || stage.root.dataset.kept === "true" || !recall(LAST_RUN_KEY);
+    back.hidden = stage.live || stage.root.dataset.kept === "true" || !storedRun();
     for (const node of [prompt, words, help, clear]) node.hidden = !run;
     if (run) {
       prompt.textContent = `“${named(run.config.prompt)}”`;
@@ -116,6 +118,11 @@ export class Source {
     }
     source.hidden = !run && back.hidden;
   }
+}
+
+// Null on the static copy, which has no runs of its own; a live page on the same host may have stored one.
+function storedRun() {
+  return document.querySelector(".sd-copy") ? null : recall(LAST_RUN_KEY);
 }
 
 /** Store the events of a finished run; they replace those of the run before. */
@@ -135,7 +142,7 @@ export class LastRun {
 
   /** Show the end of the stored run; returns true if there is one. */
   show() {
-    const text = recall(LAST_RUN_KEY);
+    const text = storedRun();
     if (!text) return false;
     const { stage } = this;
     try {

@@ -32,12 +32,12 @@ export class Toolbar {
   async offerRecordings(wanted) {
     if (wanted) await this.playRecording(wanted);
     const recordings = await listRecordings(this.base).catch(() => []);
-    const last = this.roles.recordings.lastElementChild;
+    const file = this.roles.recordings.querySelector("[value=file]");
     for (const { name, title, device } of recordings) {
       const option = element("option", "", title);
       option.title = device;
       option.value = name;
-      last.before(option);
+      this.roles.recordings.insertBefore(option, file);
     }
     if (recordings.some(({ name }) => name === wanted)) this.roles.recordings.value = wanted;
     return recordings;

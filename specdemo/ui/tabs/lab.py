@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from specdemo.lab.charts import theory_chart, what_if_chart
 from specdemo.lab.conditions import CONDITIONS, CONTRASTS
 from specdemo.lab.lab_request import NEW_TOKENS, PROMPTS
 from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
@@ -57,6 +58,7 @@ def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
             | {"helps": contrast.helps.label, "hurts": contrast.hurts.label}
             for contrast in CONTRASTS
         ],
+        "figures": {"theory": theory_chart(), "what-if": what_if_chart()},
     }
 
 
