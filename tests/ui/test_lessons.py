@@ -428,7 +428,8 @@ def test_every_button_asks_for_something_there_is(monkeypatch):
     buttons = Buttons()
     buttons.feed((STATIC / "lessons.html").read_text(encoding="utf-8"))
     assert {show["recording"] for show in buttons.shows} <= set(recordings.names())
-    assert set(buttons.proofs) == {path.stem for path in (STATIC / "proofs").iterdir()}
+    offered = re.findall(r'data-recorded="([\w-]+)"', (STATIC / "proof.html").read_text(encoding="utf-8"))
+    assert {*buttons.proofs, *offered} == {path.stem for path in (STATIC / "proofs").iterdir()}
     assert len(buttons.runs) >= 4
     for run in buttons.runs:
         settings_from(dict(parse_qsl(run, strict_parsing=True)), DEFAULTS.prompt)

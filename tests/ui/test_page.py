@@ -92,6 +92,14 @@ def test_the_shown_clocks_and_the_exported_rounds_give_the_shown_speedup(played,
     assert shown["baseline_tokens_per_s"] == pytest.approx(1 / per_token["baseline"], rel=1e-9)
 
 
+def test_the_words_of_the_static_copy_are_hidden(open_page):
+    page = open_page()
+    for tab in ("run", "learn", "proof", "lab"):
+        page.click(f"#tab-{tab}-button")
+        page.wait_for_selector(f"#tab-{tab}")
+        assert page.locator("[data-only=copy]:visible").count() == 0, tab
+
+
 def test_a_page_at_rest_reads_no_clock(played):
     """The counter of Gradio's loading screen has been stopped."""
     page = played("greedy")

@@ -213,6 +213,7 @@ def test_a_question_shows_its_recorded_answer_once_it_is_predicted(open_copy):
         result = page.locator(f"[data-result='{number}']")
         expect(result.locator(".sd-quiz-verdict")).to_contain_text("As you predicted.")
         expect(result.locator(".sd-quiz-why")).to_have_text(verdict["why"])
+        expect(page.locator("#quiz-run")).to_be_hidden()
         result.locator("button").click()
     expect(page.locator("[data-role=quiz-score]")).to_have_text("2 of 2 predicted")
     page.click("[data-role=quiz-restart]")
