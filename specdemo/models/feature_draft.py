@@ -269,7 +269,10 @@ class FeatureRuntime:
             features: Outputs of the target's tapped layers, shape [n, taps · d].
             ids: Tokens of the pairs, shape [n].
         """
-        return self.append(self.draft.fuse(features.to(self._keys.dtype)), ids)
+        # Recordings exist only for few pairs, and the first pass of another size takes tens of milliseconds.
+        size = MAX_K + 1 if isinstance(self._append, _RecordedAppend) else len(ids)
+        parts = zip(features.to(self._keys.dtype).split(size), ids.split(size), strict=True)
+        return [self.append(self.draft.fuse(part), own) for part, own in parts][-1]
 
     @torch.inference_mode()
     def append(self, states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -153,6 +153,20 @@ def test_recorded_steps_draft_the_same(target, draft):
     assert recorded == plain and draft.record.replayed > 20
 
 
+def test_many_pairs_are_read_in_parts_of_recorded_sizes(draft):
+    features = torch.randn(40, draft.fuse.in_features, generator=torch.Generator().manual_seed(0))
+    ids = torch.arange(40) % VOCAB
+    plain = FeatureRuntime(draft)
+    plain.begin(256)
+    _, expected = plain.read(features, ids)
+    draft.record = Recorder()
+    recorded = FeatureRuntime(draft)
+    recorded.begin(256)
+    _, logits = recorded.read(features, ids)
+    torch.testing.assert_close(logits, expected)
+    assert draft.record.replayed == 4 and recorded.length == 40
+
+
 def test_a_cache_with_its_recorded_steps_serves_one_run_after_the_other(target, draft):
     draft.record = Recorder()
     _, running = drafted_by(draft, target)
