@@ -18,18 +18,9 @@ settings.register_profile(
 settings.load_profile("default")
 
 
-EMBEDDED_TIMEOUT_S = 600
-
 if "PYTEST_XDIST_WORKER" in os.environ:
     # As many workers as cores: each keeps to its own.
     torch.set_num_threads(1)
-
-
-def pytest_collection_modifyitems(items):
-    """Give tests of the embedded pair more time: loading it takes a minute on a busy machine."""
-    for item in items:
-        if "embedded_pair" in item.fixturenames:
-            item.add_marker(pytest.mark.timeout(EMBEDDED_TIMEOUT_S))
 
 
 def pytest_collection_finish():

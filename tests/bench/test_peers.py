@@ -56,7 +56,6 @@ def written(pair, prompt):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_transformers_writes_our_baselines_text(pair, folders):
     reports: list[str] = []
     with (
@@ -77,7 +76,6 @@ def test_transformers_writes_our_baselines_text(pair, folders):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_llama_cpp_writes_the_embedded_target_from_its_file(embedded_pair, monkeypatch):
     pytest.importorskip("xllamacpp")
     monkeypatch.setattr("specdemo.bench.peers.METHODS", ["xllamacpp"])

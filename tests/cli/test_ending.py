@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.tiny import tiny_pair
+from helpers.waiting import PATIENCE_S
 
 import specdemo.pairs.load
 from specdemo import __version__
@@ -46,7 +47,7 @@ def test_a_closed_pipe_ends_a_command_quietly(arguments):
     os.close(reading)
     program = started([*COMMAND, *arguments], stdout=writing, env={**os.environ, "PYTHONUNBUFFERED": ""})
     os.close(writing)
-    assert (program.communicate(timeout=60)[1], program.returncode) == ("", 128 + signal.SIGPIPE)
+    assert (program.communicate(timeout=PATIENCE_S)[1], program.returncode) == ("", 128 + signal.SIGPIPE)
 
 
 @pytest.mark.parametrize("program", [[*COMMAND, *GENERATE], APP], ids=["specdemo", "app.py"])
@@ -57,7 +58,7 @@ def test_an_interrupt_ends_a_program_that_still_imports_its_libraries(program, t
     running = started(program, stdout=subprocess.PIPE, env=environment)
     assert running.stdout is not None and running.stdout.readline() == "importing\n"
     running.send_signal(signal.SIGINT)
-    printed = running.communicate(timeout=30)[1].strip()
+    printed = running.communicate(timeout=PATIENCE_S)[1].strip()
     assert running.returncode == 130
     assert printed in ("", "specdemo: interrupted")
 

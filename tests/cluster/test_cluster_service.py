@@ -5,8 +5,9 @@ import time
 from typing import Any
 
 import pytest
-from helpers.reading import Reading, until
+from helpers.reading import Reading
 from helpers.stand_in_driver import PLAN, StandInDriver
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.cluster.link import ClusterStatus, JobEnded, JobLost
 from specdemo.cluster.service import cluster_service
@@ -117,7 +118,7 @@ def test_a_replica_lost_in_the_middle_is_one_sentence_and_the_next_visitor_is_se
 def test_closing_lets_running_jobs_end_and_refuses_all_others(driver, service):
     running, number = begun(driver, service, "a")
     threading.Timer(0.2, lambda: driver.say(JobEnded(number))).start()
-    service.close(5)
+    service.close(PATIENCE_S)
     assert running.wait().failure is None and service.state is State.CLOSING
     with pytest.raises(UserError, match="about to start again"):
         list(service.events(JobKind.RUN, {"prompt": "x"}, lambda: False))

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("ray")
 from helpers.stand_in_driver import PLAN
+from helpers.waiting import PATIENCE_S
 
 from specdemo.cluster.driver import Driver, missing_resources
 from specdemo.cluster.link import JobEnded, JobEvents, JobLost, RestartReplicas, StartJob, StopJob
@@ -43,7 +44,7 @@ class Page:
         """The next messages."""
         messages = []
         while len(messages) < count:
-            assert self._connection.poll(5), f"only {messages}"
+            assert self._connection.poll(PATIENCE_S), f"only {messages}"
             messages.append(self._connection.recv())
         return messages
 
@@ -67,7 +68,7 @@ def driving(job: Callable[..., AsyncIterator[Any]]) -> Iterator[Page]:
     threading.Thread(target=driver.read_messages, daemon=True).start()
     yield page
     ours.close()
-    passing.join(10)
+    passing.join(PATIENCE_S)
     assert not passing.is_alive(), "it ends with the page"
 
 

@@ -5,8 +5,9 @@ import time
 from typing import Any
 
 import pytest
-from helpers.reading import Reading, until
+from helpers.reading import Reading
 from helpers.stand_in_driver import PLAN, linked
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.cluster import link as link_module
 from specdemo.cluster.link import (
@@ -68,7 +69,7 @@ def test_a_stop_is_passed_on_and_the_remaining_events_are_read(driver, link):
     number = driver.next_begun().number
     driver.tell(number, "round")
     stop.set()
-    assert driver.heard.get(timeout=5) == StopJob(number)
+    assert driver.heard.get(timeout=PATIENCE_S) == StopJob(number)
     driver.tell(number, "end")
     driver.say(JobEnded(number))
     assert reader.wait().types == ["round", "end"]
@@ -79,7 +80,7 @@ def test_a_visitor_who_leaves_ends_the_job(driver, link):
     threading.Timer(0.1, lambda: driver.tell(driver.next_begun().number, "round")).start()
     assert next(events)["type"] == "round"
     events.close()
-    assert isinstance(driver.heard.get(timeout=5), StopJob)
+    assert isinstance(driver.heard.get(timeout=PATIENCE_S), StopJob)
 
 
 def test_a_lost_run_that_had_shown_nothing_is_done_again(driver, link):
@@ -131,7 +132,7 @@ def test_a_status_is_passed_on_and_its_error_is_logged(driver, caplog):
     heard: list[ClusterStatus] = []
     link = Link(PLAN, heard.append)
     link.begin()
-    assert link.wait("embedded", 5)
+    assert link.wait("embedded", PATIENCE_S)
     driver.say(ClusterStatus({"embedded": 0}, "no such model"))
     until(lambda: not link.running("embedded"))
     assert heard == [ClusterStatus({"embedded": 2}, ""), ClusterStatus({"embedded": 0}, "no such model")]
@@ -140,13 +141,13 @@ def test_a_status_is_passed_on_and_its_error_is_logged(driver, caplog):
 
 
 def test_restarting_is_asked_of_the_driver(driver, link):
-    assert link.wait("embedded", 5)
+    assert link.wait("embedded", PATIENCE_S)
     link.restart()
-    assert driver.heard.get(timeout=5) == RestartReplicas()
+    assert driver.heard.get(timeout=PATIENCE_S) == RestartReplicas()
 
 
 def test_a_closed_link_starts_no_driver_any_more(driver, link):
-    assert link.wait("embedded", 5)
+    assert link.wait("embedded", PATIENCE_S)
     link.close()
     until(lambda: not link.running("embedded"))
     time.sleep(0.2)

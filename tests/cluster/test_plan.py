@@ -91,7 +91,6 @@ def test_without_ray_a_host_reads_how_to_install_it(monkeypatch):
         service_for(parsed(["serve", "--cluster", "auto"]), Hosting())
 
 
-@pytest.mark.timeout(300)
 def test_the_page_s_process_never_imports_ray():
     """With a cluster only the driver, another process, imports Ray."""
     code = (

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from helpers.tiny import service_of, tiny_pair
+from helpers.waiting import PATIENCE_S
 
 from specdemo.cluster import replica as replica_module
 from specdemo.cluster.link import REFUSED
@@ -85,7 +86,7 @@ def test_a_completed_job_leaves_no_listener(monkeypatch):
             listening = asyncio.ensure_future(requests.wait(number))
             await asyncio.sleep(0)
             await requests.forget(number)
-            assert await asyncio.wait_for(listening, 5)
+            assert await asyncio.wait_for(listening, PATIENCE_S)
 
     asyncio.run(many())
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 from helpers.http_visitor import LIMITS
+from helpers.waiting import PATIENCE_S
 
 PREFIX = "specdemo-class"
 
@@ -66,7 +67,7 @@ class Teacher:
     """The teacher's page as an HTTP client."""
 
     def __init__(self, url: str):
-        self.http = httpx.AsyncClient(base_url=url, timeout=60, limits=LIMITS)
+        self.http = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=LIMITS)
         self.url = url
         self.code = ""
         self.secret = ""
@@ -102,8 +103,10 @@ def lateness(sent: dict[int, float], students: Sequence[Student]) -> list[float]
     return sorted(when - sent[number] for one in students for number, when in one.seen if number in sent)
 
 
-async def lesson(url: str, students: int, messages: int, gap_s: float) -> tuple[list[float], list[Student]]:
-    """Share ``messages`` parts of a run, ``gap_s`` apart; return the lateness and the students."""
+async def lesson(
+    url: str, students: int, messages: int, gap_s: float
+) -> tuple[dict[int, float], list[Student]]:
+    """Share ``messages`` parts of a run, ``gap_s`` apart; return when each was sent, and the students."""
     teacher = Teacher(url)
     await teacher.open()
     await teacher.tell({"type": "begin", "run": 1})
@@ -119,7 +122,7 @@ async def lesson(url: str, students: int, messages: int, gap_s: float) -> tuple[
     await teacher.post("end", {})
     await asyncio.gather(*watching)
     await teacher.http.aclose()
-    return lateness(sent, everybody), everybody
+    return sent, everybody
 
 
 def main() -> None:
@@ -130,7 +133,8 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=100)
     parser.add_argument("--gap", type=float, default=0.25, help="seconds between two messages")
     settings = parser.parse_args()
-    late, everybody = asyncio.run(lesson(settings.url, settings.students, settings.messages, settings.gap))
+    sent, everybody = asyncio.run(lesson(settings.url, settings.students, settings.messages, settings.gap))
+    late = lateness(sent, everybody)
     complete = sum(
         [number for number, _ in one.seen][1:-1] == list(range(2, settings.messages + 2)) for one in everybody
     )

@@ -13,11 +13,13 @@ CONTEXT = multiprocessing.get_context("fork")
 
 
 class Lender:
-    """``spaces.GPU``; remembers the ``durations`` it was asked for and the ``processes`` that worked."""
+    """``spaces.GPU``; remembers the ``durations`` it was asked for, the ``processes`` that worked, and the
+    number of ``results`` of each."""
 
     def __init__(self) -> None:
         self.durations: list[int] = []
         self.processes: list[int] = []
+        self.results: list[int] = []
         self.refusal: Exception | None = None
 
     def __call__(self, *, duration: Callable[..., int]) -> Callable[[Any], Any]:
@@ -31,16 +33,18 @@ class Lender:
                 process = CONTEXT.Process(target=_work, args=(task, asked, results), daemon=True)
                 process.start()
                 self.processes.append(process.pid)
+                self.results.append(0)
                 try:
                     while (told := results.get()) is not None:
                         if isinstance(told, str):
                             raise RuntimeError(told)
+                        self.results[-1] += 1
                         yield told[0]
                 finally:
                     while process.is_alive():
                         process.join(0.02)
                         while not results.empty():  # a full pipe would keep the process from its end
-                            results.get()
+                            self.results[-1] += results.get() is not None
 
             return handler
 

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from helpers.waiting import PATIENCE_S
+
 MOUNTED = "[data-role=scrub][aria-valuetext]"
 """Set by the stage's JavaScript, not by its template."""
 SKIP_PREDICTION = "localStorage.setItem('specdemo-prediction', 'skipped')"
 """As if an earlier visit had skipped the card that asks for a prediction before the first run."""
-PATIENCE_MS = 60_000
-"""The maximum time of any action on a page, for slow or busy machines."""
+PATIENCE_MS = 1000 * PATIENCE_S
 
 
 class Visitors:

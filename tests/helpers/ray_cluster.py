@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
+from helpers.waiting import until
 
 from specdemo.cluster.link import Link
 from specdemo.cluster.plan import Plan, ReplicaRange
@@ -33,7 +34,8 @@ from specdemo.service.shares import Visitor
 RAY = (sys.executable, "-m", "ray.scripts.scripts")
 """Ray's command line; its script may belong to another copy of the environment."""
 PROMPT = "What is deep learning? Answer in two sentences."
-START_S = 480
+START_S = 900
+"""The maximum time until replicas are there: each imports the libraries and measures its pair."""
 
 
 class Head:
@@ -89,10 +91,7 @@ def served(address: str, waiting: int = 100, **replicas: ReplicaRange) -> Iterat
 
 def await_replicas(link: Link, count: int, pair: str = "embedded") -> None:
     """Wait until so many replicas of a pair can take jobs."""
-    end = time.monotonic() + START_S
-    while link.running(pair) < count:
-        assert time.monotonic() < end, f"no {count} replicas after {START_S} s: {link.error}"
-        time.sleep(0.1)
+    until(lambda: link.running(pair) >= count, START_S)
 
 
 @dataclass

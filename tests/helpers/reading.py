@@ -1,9 +1,10 @@
 """Events that are read on a thread of their own, as a visitor's page reads them."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
+
+from helpers.waiting import PATIENCE_S
 
 
 class Reading:
@@ -34,14 +35,6 @@ class Reading:
 
     def wait(self) -> "Reading":
         """Return this when the events have ended."""
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         return self
-
-
-def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)

@@ -3,6 +3,8 @@
 import asyncio
 from functools import wraps
 
+from helpers.waiting import PATIENCE_S
+
 BEGIN = {"type": "begin", "run": 1}
 ROUND = {"type": "round"}
 ASK = {"type": "ask", "text": "Faster?", "options": ["yes", "no"]}
@@ -20,7 +22,7 @@ class Clock:
 
 def in_loop(work):
     """Run ``work()`` on an event loop."""
-    return asyncio.run(asyncio.wait_for(work(), 20))
+    return asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
 def on_loop(test):

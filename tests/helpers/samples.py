@@ -2,10 +2,11 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 from helpers.tiny import TableRuntime, emitted, nearby, tiny_llama
 from scipy.stats import chisquare
 
@@ -69,20 +70,22 @@ def acceptance(rounds: list[Round]) -> float:
     return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
 
 
-def p_value(counts: Counter, chances: dict[tuple[int, ...], float]) -> float:
-    """Return the chi-square p-value; cells expected under 5 are pooled, impossible cells must be empty."""
-    for tail, chance in chances.items():
-        if chance == 0.0:
-            assert counts[tail] == 0, f"{tail} has probability 0 and was drawn"
-    total = counts.total()
-    cells = [(counts[tail], chance * total) for tail, chance in chances.items() if chance > 0]
-    large = [cell for cell in cells if cell[1] >= 5]
-    small = [cell for cell in cells if cell[1] < 5]
-    if small:
-        large.append((sum(c for c, _ in small), sum(e for _, e in small)))
-    observed, wanted = zip(*large, strict=True)
-    scale = sum(observed) / sum(wanted)
-    return chisquare(observed, [value * scale for value in wanted]).pvalue
+def p_value(counts: Counter, chances: Mapping[Hashable, float]) -> float:
+    """Return the p-value of a chi-square test that ``counts`` were drawn with the probabilities ``chances``.
+
+    The probabilities may come from float32: they are normalized in float64, because scipy refuses totals that
+    differ by more than 1.5e-8. Cells expected fewer than five times are merged into one.
+    """
+    cells = [cell for cell, chance in chances.items() if chance > 0]
+    assert counts.keys() <= set(cells), "an outcome of probability 0 was drawn"
+    shares = np.array([chances[cell] for cell in cells], dtype=np.float64)
+    assert abs(shares.sum() - 1) < 1e-5, f"the probabilities sum to {shares.sum()}"
+    observed = np.array([counts[cell] for cell in cells], dtype=np.float64)
+    wanted = shares / shares.sum() * counts.total()
+    if (rare := wanted < 5).any():
+        observed = np.append(observed[~rare], observed[rare].sum())
+        wanted = np.append(wanted[~rare], wanted[rare].sum())
+    return float(chisquare(observed, wanted).pvalue)
 
 
 def timed_by_verdict(kind: type[AutoLength] | type[PlannedLength]) -> Callable[[], DraftLength]:

@@ -24,6 +24,7 @@ from helpers.asking import ENDPOINTS, HAS_MCP, MCP, tool_call
 from helpers.http_visitor import API, HttpVisitor
 from helpers.storm import resident_mb
 from helpers.tiny_runs import finished
+from helpers.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 CLASS = "/specdemo-class"
@@ -190,7 +191,7 @@ def serving(log: Path, *options: str, port: int = 0) -> Iterator[tuple[str, int]
             yield f"http://127.0.0.1:{port}", app.pid
         finally:
             app.terminate()
-            app.wait(60)
+            app.wait(PATIENCE_S)
 
 
 def wait_for(url: str) -> None:

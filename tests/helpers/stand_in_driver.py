@@ -9,6 +9,8 @@ from multiprocessing.connection import Connection
 from queue import Queue
 from typing import Any
 
+from helpers.waiting import PATIENCE_S
+
 from specdemo.cluster.link import ClusterStatus, JobEnded, JobEvents, Link, StartJob
 from specdemo.cluster.plan import Plan, ReplicaRange
 from specdemo.pairs.sources import Sources
@@ -32,7 +34,7 @@ class StandInDriver:
         self.connection = Connection(os.dup(descriptor))
         ended = self._ended = threading.Event()
         threading.Thread(target=self._listen, args=[self.connection, ended], daemon=True).start()
-        return lambda: int(not ended.wait(10))
+        return lambda: int(not ended.wait(PATIENCE_S))
 
     def _listen(self, connection: Connection, ended: threading.Event) -> None:
         assert connection.recv() is not None  # the plan
@@ -53,7 +55,7 @@ class StandInDriver:
 
     def next_begun(self) -> StartJob:
         """The next job that the link asks for."""
-        while not isinstance(message := self.heard.get(timeout=5), StartJob):
+        while not isinstance(message := self.heard.get(timeout=PATIENCE_S), StartJob):
             pass
         return message
 

@@ -1,13 +1,12 @@
 """A visitor's actions on the page, and what the page shows them."""
 
 import base64
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.replay import Event, rounds
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.records.trace import SPECULATIVE
 
@@ -30,8 +29,8 @@ WATCH = """button => { window.finished = new Promise(done => {
         if (wasBusy && !button.disabled) { observer.disconnect(); done(); }
     });
     observer.observe(button, { attributeFilter: ['disabled'], attributeOldValue: true }); }); }"""
-FINISHED = """() => Promise.race([window.finished,
-    new Promise((_, fail) => setTimeout(() => fail('the run did not end'), 60000))])"""
+FINISHED = f"""() => Promise.race([window.finished,
+    new Promise((_, fail) => setTimeout(() => fail('the run did not end'), {1000 * PATIENCE_S}))])"""
 WIDER = """width => [...document.querySelectorAll('main *')].filter(node => {
     const box = node.getBoundingClientRect();
     return box.width && box.right > width + 1 && !node.closest('.sr-only, .sd-sr, svg, .sd-cards'); })
@@ -52,22 +51,10 @@ def press_and_wait(page: Any, button: str) -> None:
     page.evaluate(FINISHED)
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait for something that happens on the server."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def served_at_last(service: Any) -> int:
-    """Wait until a service with rounds under a second apart serves no more; return the number of rounds."""
-    seen, deadline = 0, time.monotonic() + 60
-    while not seen or seen != service.served:
-        assert time.monotonic() < deadline
-        seen = service.served
-        time.sleep(1)
-    return seen
+    """Wait until a service has ended its job; return the number of rounds that it served."""
+    until(lambda: service.ended)
+    return service.served
 
 
 def run_to_end(page: Any) -> None:

@@ -11,12 +11,11 @@ from json import dumps, loads
 from typing import Any
 
 from helpers.recorded_streams import recorded
+from helpers.waiting import PATIENCE_S
 
 SSE = "text/event-stream; charset=utf-8"
 JSON = "application/json"
 DONE = b"data: [DONE]\n\n"
-PATIENCE_S = 20.0
-"""The time that a silent server waits for its client to go."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,18 @@ def replayed(name: str, size: int = 0, **more: Any) -> Answer:
     else:
         parts = [event + b"\n\n" for event in body.split(b"\n\n") if event.strip()]
     return Answer(parts, **more)
+
+
+def gated(name: str, gate: threading.Event) -> Answer:
+    """A recorded stream whose second half waits for ``gate``."""
+    parts = list(replayed(name))
+
+    def body() -> Iterator[bytes]:
+        yield from parts[: len(parts) // 2]
+        gate.wait(PATIENCE_S)
+        yield from parts[len(parts) // 2 :]
+
+    return Answer(body)
 
 
 def streamed(*events: Any, done: bool = True, **more: Any) -> Answer:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.on_disk import ON_CPU, run, save
 from helpers.tiny import byte_tokenizer, nearby, tiny_llama
+from helpers.waiting import PATIENCE_S
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
@@ -169,16 +170,16 @@ def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
     def load_other():
         with weights_counted("other", lambda text, share: told["other"].append(text)):
             entered.set()
-            leave.wait(5)
+            leave.wait(PATIENCE_S)
 
     other = threading.Thread(target=load_other)
     with weights_counted("one", lambda text, share: told["one"].append(text)):
         other.start()
         crossed = entered.wait(0.2)
         logging.tqdm(total=2).update(1)
-    entered.wait(5)
+    entered.wait(PATIENCE_S)
     leave.set()
-    other.join(5)
+    other.join(PATIENCE_S)
     assert logging.set_tqdm_hook(None) is None
     assert not crossed and told == {"one": ["Loading one"], "other": []}
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.tiny import TableRuntime, config_for, service_of, tiny_pair
+from helpers.waiting import PATIENCE_S
 from torch import Tensor
 
 from specdemo.drafters.draft_model import DraftModelDrafter
@@ -240,7 +241,7 @@ def test_the_state_follows_the_service_from_load_to_end():
     gate, failing = threading.Event(), [True]
 
     def load(_name: str, _progress: Any) -> Pair:
-        gate.wait(5)
+        gate.wait(PATIENCE_S)
         if failing:
             raise UserError("Not there; put it there.")
         return tiny_pair()

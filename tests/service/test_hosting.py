@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from helpers.lent_gpu import Lender
 from helpers.tiny import tiny_pair
+from helpers.waiting import PATIENCE_S
 
 from specdemo.cli.main import parsed
 from specdemo.engine.speculate import never
@@ -153,7 +154,7 @@ def test_the_pair_at_home_is_not_measured_during_a_guest_s_job(monkeypatch, room
     while next(guest)["type"] != "round":
         pass
     service.load()
-    assert measuring.wait(5) and not measured
+    assert measuring.wait(PATIENCE_S) and not measured
     assert list(guest)[-1]["type"] == "end"
     assert list(service.events(JobKind.RUN, RUN, never))[-1]["type"] == "end"
     assert measured == ["device"]

@@ -5,6 +5,7 @@ import weakref
 from typing import Any
 
 import pytest
+from helpers.waiting import PATIENCE_S
 
 from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
@@ -24,7 +25,7 @@ class Models:
 
     def __call__(self, name: str, progress: Any) -> Any:
         progress(f"Loading {name}", 0.5)
-        assert self.gate.wait(5)
+        assert self.gate.wait(PATIENCE_S)
         if name in self.failing:
             self.failing.remove(name)
             raise UserError(f"{name} is not there; name another.")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers.reading import Reading, until
+from helpers.reading import Reading
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
@@ -49,7 +50,7 @@ def short(_stop: Any) -> Iterator[Any]:
 def running(queue: JobQueue, gate: Gate, stop: Any = never, kind: str = "run") -> Reading:
     """A visitor whose job has begun."""
     visitor = Reading(visit(queue, gate, stop, kind))
-    assert gate.begun.wait(5)
+    assert gate.begun.wait(PATIENCE_S)
     return visitor
 
 
@@ -97,7 +98,7 @@ def test_a_waiting_visitor_reads_the_queue_position_and_the_expected_wait():
     assert third["ahead"] == 2 and "2 visitors are before you" in third["text"]
     assert third["wait_s"] >= second["wait_s"] > 0
     gates[0].open.set()
-    gates[1].begun.wait(5)
+    gates[1].begun.wait(PATIENCE_S)
     until(lambda: visitors[2].events[-1].get("ahead") == 1)
     for gate in gates:
         gate.open.set()
@@ -250,14 +251,14 @@ def test_a_failure_reaches_its_visitor_and_nobody_else(failure):
 def test_a_closing_queue_lets_the_current_job_finish_and_refuses_all_others():
     queue, gate, unwanted = JobQueue(), Gate(), Gate()
     current, other = running(queue, gate), waiting(queue, unwanted)
-    closing = threading.Thread(target=queue.close, args=("Closed.", 10.0))
+    closing = threading.Thread(target=queue.close, args=("Closed.", PATIENCE_S))
     closing.start()
     assert str(other.wait().failure) == "Closed." and not unwanted.begun.is_set()
     for refused in (lambda: next(visit(queue, unwanted)), lambda: queue.first(lambda: None)):
         with pytest.raises(UserError, match=r"^Closed\.$"):
             refused()
     gate.open.set()
-    closing.join(5)
+    closing.join(PATIENCE_S)
     assert not closing.is_alive()
     assert current.wait().failure is None and current.events[-1] == {"type": "last", "stopped": False}
 
@@ -277,10 +278,10 @@ def test_the_visitor_of_a_job_that_never_checks_for_a_stop_reads_why_the_queue_c
     def deaf(_stop: Any) -> Iterator[Any]:
         yield {"type": "first"}
         stuck.set()
-        gate.wait(30)  # longer than the queue waits
+        gate.wait(PATIENCE_S)  # longer than the queue waits
 
     visitor = Reading(visit(queue, deaf))
-    stuck.wait(5)
+    stuck.wait(PATIENCE_S)
     queue.close("Closed.", 0.05)
     assert str(visitor.wait().failure) == "This job was ended; its results so far are kept. Closed."
     gate.set()
@@ -298,7 +299,7 @@ def test_the_program_s_own_work_comes_first_on_the_device_s_thread():
     until(lambda: visitors[1].events[-1]["ahead"] == 2)
     assert not done
     holding.open.set()
-    own.join(5)
+    own.join(PATIENCE_S)
     assert done == [(False, *holding.threads)]
     assert all(visitor.wait().failure is None for visitor in visitors) and is_free(queue)
 

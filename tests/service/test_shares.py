@@ -6,7 +6,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from helpers.reading import Reading, until
+from helpers.reading import Reading
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
@@ -72,11 +73,11 @@ def gated_service(bounds: Bounds, models: threading.Event, device: threading.Eve
     """Models that are loaded and jobs that end when the events are set."""
 
     def load(name: str, _progress: Any) -> Any:
-        assert models.wait(10)
+        assert models.wait(PATIENCE_S)
         return name
 
     def perform(_pair: Any, _request: Any, _stop: Any) -> Iterator[Any]:
-        device.wait(10)
+        device.wait(PATIENCE_S)
         yield {"type": "done"}
 
     return local_service(load, OfferedPairs("home", {"home": "", "a": "", "b": ""}), bounds, perform)

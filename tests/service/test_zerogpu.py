@@ -1,7 +1,6 @@
 """Jobs on a GPU that is lent by the call: another process computes, and a stop reaches it."""
 
 import os
-import time
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from specdemo.service.service import Service, local_service
 from specdemo.service.zerogpu import JOB_S, MAX_S, MIN_S, on_calls, seconds_for
 
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
-LONG = {**REQUEST, "max_new_tokens": 300}
+LONG = {**REQUEST, "max_new_tokens": 1000}
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
@@ -64,24 +63,19 @@ def test_every_kind_of_job_is_done_inside_calls(service, lender):
 
 
 def test_stop_reaches_the_other_process(service):
-    begun: list[float] = []
-    events = []
-    for event in service.events(JobKind.RUN, LONG, lambda: bool(begun)):
-        events.append(event)
-        if event["type"] == "round" and not begun:
-            begun.append(time.monotonic())
-    assert events[-1]["type"] == "end" and events[-1]["finish"] == "stopped"
-    assert len(emitted(events)) < 100
+    types, last = set(), {}
+    for last in service.events(JobKind.RUN, LONG, lambda: "round" in types):
+        types.add(last["type"])
+    assert last["type"] == "end" and last["finish"] == "stopped"
 
 
 def test_a_visitor_who_leaves_ends_the_call_and_the_next_one_is_served(service, lender):
     source = service.events(JobKind.RUN, LONG, never)
     while next(source)["type"] != "round":
         pass
-    begun = time.monotonic()
     source.close()
     assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
-    assert time.monotonic() - begun < 20
+    assert lender.results[0] < LONG["max_new_tokens"], "the call ended before its run would have"
     with pytest.raises(ProcessLookupError):
         os.kill(lender.processes[0], 0)
 

@@ -4,7 +4,7 @@ import pytest
 from helpers.replay import recorded, rounds
 from helpers.visitor import FRAMES, figures, press, run_to_end, tokens
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(360)]  # dozens of steps, each drawn and compared
+pytestmark = pytest.mark.slow
 
 SHOWN = """() => ({
     passes: Number(document.querySelector('[data-lane=speculative] .sd-passes b').textContent),

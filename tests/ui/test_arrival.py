@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from helpers.replay import RECORDING, recorded, trace_of
-from helpers.visitor import run_to_end, wait_until
+from helpers.visitor import run_to_end
+from helpers.waiting import until
 from playwright.sync_api import expect
 
 from specdemo.records import recordings
@@ -45,7 +46,7 @@ def test_a_run_started_before_the_recording_arrives_stays(arriving, service, the
     page.route(f"**/specdemo-traces/{stage.ARRIVAL}.ndjson", lambda route: held.append(route))
     page.goto(page.url.split("?")[0])
     page.wait_for_selector(f"option[value={stage.ARRIVAL}]", state="attached")
-    wait_until(lambda: page.title() and bool(held))
+    until(lambda: page.title() and bool(held))
     first = held.pop()
     if then == "a run":
         run_to_end(page)

@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import httpx
@@ -17,7 +17,7 @@ from helpers.http_visitor import API, HttpVisitor
 from helpers.soak import serving
 from helpers.storm import resident_mb
 from helpers.tiny import service_of, tiny_pair
-from helpers.visitor import wait_until
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.classroom.rooms import Rooms
 from specdemo.service.service import State
@@ -26,7 +26,6 @@ from specdemo.ui.http.class_routes import PREFIX, class_routes
 from specdemo.ui.http.own_routes import health_route
 from specdemo.ui.page import build_page, launch_options
 
-QUICK_S, SLOWEST_S = 0.2, 2.0
 SAMPLES = 15
 
 
@@ -34,7 +33,7 @@ SAMPLES = 15
 def url() -> Iterator[str]:
     service = service_of(tiny_pair())
     service.load()
-    wait_until(lambda: service.state is State.READY)
+    until(lambda: service.state is State.READY)
     page = build_page(service)
     options = launch_options([health_route(service), *class_routes(Rooms())])
     options = with_mcp(page, options) if HAS_MCP else options
@@ -44,32 +43,37 @@ def url() -> Iterator[str]:
 
 
 @contextmanager
-def posting(url: str, path: str, body: bytes, headers: dict[str, str]) -> Iterator[list[int]]:
-    """Post again and again on a thread; yield the statuses of the replies."""
-    statuses: list[int] = []
+def repeating(work: Callable[[], None]) -> Iterator[None]:
+    """Call ``work`` again and again on a thread."""
     over = threading.Event()
 
-    def post() -> None:
-        with httpx.Client(base_url=url, timeout=60) as http:
-            while not over.is_set():
-                statuses.append(http.post(path, content=body, headers=headers).status_code)
+    def repeat() -> None:
+        while not over.is_set():
+            work()
 
-    client = threading.Thread(target=post)
-    client.start()
-    yield statuses
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    yield
     over.set()
-    client.join()
+    thread.join()
 
 
-def health_s(url: str) -> list[float]:
+def health_s(url: str) -> float:
+    """Return the median time of a reply."""
     took = []
-    with httpx.Client(base_url=url, timeout=60) as http:
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
         for _ in range(SAMPLES):
             began = time.perf_counter()
             assert http.get("/health").json() == {"status": "ready"}
             took.append(time.perf_counter() - began)
             time.sleep(0.02)
-    return took
+    return statistics.median(took)
+
+
+def shared_s(url: str) -> float:
+    """Return the median time of a reply while another thread of this process computes."""
+    with repeating(lambda: sum(range(10_000))):
+        return health_s(url)
 
 
 def lists(size: int) -> bytes:
@@ -99,12 +103,22 @@ def test_health_is_quick_beside_a_client_that_posts(url, name):
         pytest.skip("the package mcp is not installed")
     room = httpx.post(f"{url}{PREFIX}", json={"address": url}).json()
     headers = MCP | {"x-class-secret": room["secret"]}
-    with posting(url, path.replace("CODE", room["code"]), body, headers) as statuses:
-        wait_until(lambda: bool(statuses))
-        took = health_s(url)
-    print(f"{name}: median {statistics.median(took):.3f} s, slowest {max(took):.3f} s, {len(statuses)} posts")
-    assert statistics.median(took) < QUICK_S and max(took) < SLOWEST_S
-    assert set(statuses) == {status}
+    statuses, post_s = set(), []
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+
+        def post() -> None:
+            began = time.perf_counter()
+            reply = http.post(path.replace("CODE", room["code"]), content=body, headers=headers)
+            post_s.append(time.perf_counter() - began)
+            statuses.add(reply.status_code)
+
+        before_s = shared_s(url)
+        with repeating(post):
+            until(lambda: statuses)
+            took_s = health_s(url)
+    # A server that reads one body after the other would let health wait for almost a whole post.
+    assert took_s < statistics.median(post_s) / 2 + 10 * max(before_s, shared_s(url))
+    assert statuses == {status}
     httpx.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).raise_for_status()
 
 
@@ -128,7 +142,7 @@ def test_pressing_stop_many_times_affects_nobody(url, presses):
             assert reply.status_code == 200, reply.text
     assert number in visitor.outcomes(session, 1)
     run_to_end(visitor)
-    assert statistics.median(health_s(url)) < QUICK_S
+    assert health_s(url) < 10 * shared_s(url)
     visitor.http.close()
 
 
@@ -140,7 +154,7 @@ def test_a_file_of_200_megabytes_is_refused_and_not_kept(url):
             yield b"[" * 1_000_000
 
     try:
-        status = httpx.post(f"{url}specdemo-traces", content=body(), timeout=60).status_code
+        status = httpx.post(f"{url}specdemo-traces", content=body(), timeout=PATIENCE_S).status_code
     except httpx.TransportError:  # the server hung up before everything was sent
         status = 413
     assert status == 413
@@ -149,7 +163,6 @@ def test_a_file_of_200_megabytes_is_refused_and_not_kept(url):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_server_killed_in_the_middle_of_a_run_starts_again(tmp_path):
     with serving(tmp_path / "first.log") as (address, process):
         visitor = HttpVisitor(address)

@@ -4,10 +4,12 @@ import asyncio
 import csv
 import io
 import json
+from bisect import bisect
 
 import httpx
 import pytest
 from helpers.class_storm import PREFIX, Student, Teacher, lesson, part
+from helpers.waiting import PATIENCE_S
 
 from specdemo.classroom.rooms import MISS_BURST
 
@@ -25,7 +27,7 @@ def in_class(url, work):
             await teacher.post("end", {})
             await teacher.http.aclose()
 
-    return asyncio.run(asyncio.wait_for(held(), 100))
+    return asyncio.run(asyncio.wait_for(held(), PATIENCE_S))
 
 
 def at(teacher, path):
@@ -224,12 +226,18 @@ def test_a_run_that_is_too_long_is_refused_and_the_next_is_shown(url):
 
 @pytest.mark.slow
 def test_two_hundred_students_get_everything_in_order_and_soon(url):
-    late, students = asyncio.run(lesson(url, students=200, messages=60, gap_s=0.25))
+    sent, students = asyncio.run(lesson(url, students=200, messages=60, gap_s=0.25))
     expected = [*range(1, 62)]
     assert all([number for number, _ in one.seen][:-1] == expected for one in students)
     assert all(one.types[-1] == "end" for one in students)
-    # Measured: 0.04 s. The bound of a class is 0.3 s; a machine that tests is busy.
-    assert late[len(late) * 95 // 100] < 1.0
+    times = sorted(sent.values())
+    behind = sorted(
+        bisect(times, when) - bisect(times, sent[number])
+        for one in students
+        for number, when in one.seen
+        if number in sent
+    )
+    assert behind[len(behind) * 95 // 100] <= 2, "messages that the teacher had sent since"
 
 
 @pytest.mark.slow
@@ -255,7 +263,7 @@ def test_code_guessing_is_limited_but_not_for_known_students(url):
     async def work(teacher):
         student = await teacher.student()
         elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.9")
-        async with httpx.AsyncClient(base_url=url, transport=elsewhere, timeout=60) as guesser:
+        async with httpx.AsyncClient(base_url=url, transport=elsewhere, timeout=PATIENCE_S) as guesser:
             replies = [await guesser.post(f"/{PREFIX}/ZZZZZ/join", json={}) for _ in range(MISS_BURST + 10)]
             assert {reply.status_code for reply in replies} == {404, 429}
             await refused(guesser.post(at(teacher, "join"), json={}), 429, "Too many codes")

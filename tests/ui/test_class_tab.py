@@ -8,6 +8,7 @@ from helpers.accessible import assert_accessible
 from helpers.layout import write_in
 from helpers.stand_in import planted
 from helpers.visitor import WIDER, clock, open_round, plain_text, press, run_to_end, scrub, stage_state
+from helpers.waiting import until
 from playwright.sync_api import expect
 
 from specdemo.quiz.questions import QUESTIONS
@@ -56,11 +57,7 @@ def ask(page: Any, text: str = "Faster?", options: str = "yes\nno") -> None:
 def same(one: Any, other: Any) -> None:
     """Wait until both stages show the same tokens and figures."""
     expected = stage_state(one)
-    for _ in range(200):
-        if stage_state(other) == expected:
-            return
-        other.wait_for_timeout(50)
-    assert stage_state(other) == expected
+    until(lambda: stage_state(other) == expected)
 
 
 def test_a_student_sees_the_run_its_clock_and_the_opened_round(teacher, student):

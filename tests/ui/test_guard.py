@@ -11,6 +11,7 @@ import httpx
 import pytest
 from helpers.http_visitor import LIMITS
 from helpers.stand_in import StandIn
+from helpers.waiting import PATIENCE_S
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,7 +25,7 @@ from specdemo.ui.http import guard
 from specdemo.ui.http.gradio_requests import API
 from specdemo.ui.page import build_page, launch_options
 
-PLAIN = httpx.Client(timeout=60, limits=LIMITS)
+PLAIN = httpx.Client(timeout=PATIENCE_S, limits=LIMITS)
 """A shared client; a new connection takes longer than most requests."""
 HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
 
@@ -154,7 +155,7 @@ def test_a_body_of_many_values_is_refused_before_it_is_parsed(url, values):
 def test_a_body_that_stalls_is_given_up(url, monkeypatch):
     monkeypatch.setattr(guard, "BODY_S", 0.1)
     address = httpx.URL(url)
-    with socket.create_connection((address.host, address.port), timeout=30) as line:
+    with socket.create_connection((address.host, address.port), timeout=PATIENCE_S) as line:
         head = f"POST {API}/reset HTTP/1.1\r\nHost: {address.netloc.decode()}\r\nContent-Length: 9\r\n\r\n"
         line.sendall(head.encode() + b"{")
         reply = HTTPResponse(line)
@@ -233,7 +234,7 @@ def test_events_are_streamed(url, service):
     body = {"data": ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]}
     event = PLAIN.post(f"{url}gradio_api/call/run", json=body).json()["event_id"]
     came = []
-    with PLAIN.stream("GET", f"{url}gradio_api/call/run/{event}", timeout=30) as stream:
+    with PLAIN.stream("GET", f"{url}gradio_api/call/run/{event}", timeout=PATIENCE_S) as stream:
         assert stream.headers["x-content-type-options"] == "nosniff"
         for line in stream.iter_lines():
             came += [service.served] if line == "event: generating" else []

@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,6 +11,7 @@ import pytest
 from helpers.http_visitor import HttpVisitor
 from helpers.storm import requests_of, storm, visit
 from helpers.tiny import tiny_pair
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.service.queue import Bounds
 from specdemo.service.service import Service, local_service
@@ -68,7 +68,7 @@ def greedy_client(url: str, visitor: HttpVisitor) -> Iterator[list[str]]:
 
     def ask() -> None:
         elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
-        with httpx.Client(base_url=url, transport=elsewhere, timeout=60) as http:
+        with httpx.Client(base_url=url, transport=elsewhere, timeout=PATIENCE_S) as http:
             while not over.wait(0.02):
                 asked.append(uuid.uuid4().hex)
                 body = {"data": data, "fn_index": number, "session_hash": asked[-1]}
@@ -86,8 +86,7 @@ def test_a_greedy_client_gets_at_most_half_of_the_queue(url, visitor, service):
     requests = requests_of(49, tokens=16)
     alone = [visit(visitor, **request).ids for request in requests]
     with greedy_client(url, visitor) as asked:
-        while len(service._queue._taken) < 1 + BOUNDS.max_waiting:
-            time.sleep(0.01)
+        until(lambda: len(service._queue._taken) == 1 + BOUNDS.max_waiting)
         outcomes = storm(url, requests)
         assert len(asked) > BOUNDS.max_waiting
     right = [o for o, ids in zip(outcomes, alone, strict=True) if o.ids == ids]
@@ -96,8 +95,7 @@ def test_a_greedy_client_gets_at_most_half_of_the_queue(url, visitor, service):
     assert len(right) >= BOUNDS.max_waiting // 2
     sentences = [str(o.refusal) for o in refused]
     assert [words for words in sentences if not (FULL.fullmatch(words) or DISPLACED.fullmatch(words))] == []
-    while service._queue._taken:
-        time.sleep(0.05)
+    until(lambda: not service._queue._taken)
     assert visit(visitor, **requests[0]).ids == alone[0]
 
 

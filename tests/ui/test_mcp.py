@@ -15,7 +15,8 @@ import pytest
 from gradio_client import Client
 from helpers.asking import MCP
 from helpers.tiny import service_of, tiny_pair
-from helpers.visitor import served_at_last, wait_until
+from helpers.visitor import served_at_last
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.records.limits import UserError, parse_config
 from specdemo.service.shares import Visitor
@@ -104,7 +105,7 @@ def tool_call_under_way(url: str) -> Iterator[httpx.Response]:
     params = {"name": "generate", "arguments": {"prompt": "x", "mode": "raw", "max_new_tokens": 32}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     with (
-        httpx.Client(timeout=60) as http,
+        httpx.Client(timeout=PATIENCE_S) as http,
         http.stream("POST", f"{url}gradio_api/mcp/", json=message, headers=MCP) as reply,
     ):
         assert reply.status_code == 200
@@ -114,7 +115,7 @@ def tool_call_under_way(url: str) -> Iterator[httpx.Response]:
 def test_a_tool_call_that_hangs_up_ends_its_run_within_a_round(tools_url, service):
     service.gap_s = 0.1
     with tool_call_under_way(tools_url):
-        wait_until(lambda: service.served > 1)
+        until(lambda: service.served > 1)
         seen = service.served
     assert served_at_last(service) <= seen + 2
 
@@ -122,9 +123,9 @@ def test_a_tool_call_that_hangs_up_ends_its_run_within_a_round(tools_url, servic
 def test_a_tool_call_that_hangs_up_ends_no_other(tools_url, service):
     service.gap_s = 0.05
     with tool_call_under_way(tools_url) as staying:
-        wait_until(lambda: service.served > 1)
+        until(lambda: service.served > 1)
         with tool_call_under_way(tools_url):
-            wait_until(lambda: len(service.requests) == 2)
+            until(lambda: len(service.requests) == 2)
         service.go_on()
         events = [line.removeprefix("data: ") for line in staying.iter_lines() if line.startswith("data: ")]
     answer = json.loads(json.loads(events[-1])["result"]["content"][0]["text"])
@@ -144,7 +145,7 @@ def test_a_tool_call_that_hangs_up_ends_no_other(tools_url, service):
     ],
 )
 def test_only_the_documented_mcp_addresses_are_served(tools_url, capfd, method, path, status):
-    reply = httpx.request(method, f"{tools_url}gradio_api/mcp/{path}", timeout=5)
+    reply = httpx.request(method, f"{tools_url}gradio_api/mcp/{path}", timeout=PATIENCE_S)
     assert reply.status_code == status
     assert "default-src" in reply.headers["content-security-policy"]
     if status >= 400 and method != "HEAD":

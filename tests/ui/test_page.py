@@ -15,8 +15,8 @@ from helpers.visitor import (
     run_to_end,
     text_of,
     tokens,
-    wait_until,
 )
+from helpers.waiting import until
 from playwright.sync_api import expect
 
 from specdemo.records.limits import UserError, parse_config
@@ -103,7 +103,7 @@ def test_the_words_of_the_static_copy_are_hidden(open_page):
 def test_a_page_at_rest_reads_no_clock(played):
     """The counter of Gradio's loading screen has been stopped."""
     page = played("greedy")
-    wait_until(lambda: page.evaluate(CLOCK_READINGS) == 0, seconds=10)
+    until(lambda: page.evaluate(CLOCK_READINGS) == 0)
 
 
 def test_new_tokens_restyle_what_is_around_them_and_not_the_page(played, browser):

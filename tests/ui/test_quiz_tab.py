@@ -8,6 +8,7 @@ from helpers.accessible import assert_accessible
 from helpers.replay import RECORDING
 from helpers.stand_in import planted
 from helpers.visitor import FRAMES, run_to_end
+from helpers.waiting import until
 from playwright.sync_api import expect
 
 from specdemo.quiz.questions import QUESTIONS
@@ -188,6 +189,22 @@ def test_a_run_can_be_stopped_and_another_question_read_meanwhile(open_page, ser
     assert page.locator(f"[data-question='{COST}'] input:enabled").count() == 4
     service.go_on()
     run_it(page, COST)
+
+
+@pytest.mark.slow
+def test_the_question_of_the_pressed_button_is_measured_if_another_is_opened_at_once(open_page, service):
+    held: list[Any] = []
+    page = quiz_page(open_page)
+    predict(page, COST, 1)
+    page.route("**/run/predict*", lambda route: held.append(route))
+    page.click("#quiz-run")
+    until(lambda: page.title() and held)
+    page.get_by_role("button", name="Question 5").click()
+    held[0].continue_()
+    page.unroute("**/run/predict*")
+    page.wait_for_selector("#quiz-run:enabled")
+    page.wait_for_selector(f"[data-result='{COST}'] .sd-quiz-verdict", state="attached")
+    assert service.requests == [{"question": COST}]
 
 
 @pytest.mark.slow

@@ -18,7 +18,8 @@ import httpx
 import pytest
 from helpers.http_visitor import HttpVisitor
 from helpers.pages import SKIP_PREDICTION
-from helpers.visitor import run_to_end, wait_until
+from helpers.visitor import run_to_end
+from helpers.waiting import PATIENCE_S, until
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -159,7 +160,7 @@ class Supervisor:
     def stop(self) -> int:
         self._over = True
         self.process.terminate()
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         return self.statuses[-1]
 
     def health(self) -> int:
@@ -173,7 +174,7 @@ class Supervisor:
 def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
     """Yield the supervised app, ready; it loses its device when the file ``lost`` appears."""
     one = Supervisor(tmp_path / "lost")
-    wait_until(lambda: one.health() == 200, 120)
+    until(lambda: one.health() == 200, 120)
     yield one
     if one.process.poll() is None:
         one.stop()
@@ -193,8 +194,8 @@ def test_after_a_lost_device_a_restarted_app_runs_again(supervisor, tmp_path):
     reported = outcome(supervisor.url)
     assert not reported["success"]
     assert reported["output"]["error"].startswith("The device failed (CUDA error: an illegal memory access")
-    wait_until(lambda: supervisor.statuses == [LOST_DEVICE])
-    wait_until(lambda: supervisor.health() == 200)
+    until(lambda: supervisor.statuses == [LOST_DEVICE])
+    until(lambda: supervisor.health() == 200)
     assert outcome(supervisor.url)["success"]
     assert supervisor.stop() == 0
 
@@ -209,7 +210,7 @@ def test_after_a_lost_device_the_browser_shows_an_error_and_can_reload(superviso
     page.click("#run")
     page.wait_for_selector(".sd[data-state=error]")
     assert page.inner_text("[role=alert][data-role=error]").startswith("The device failed")
-    wait_until(lambda: supervisor.statuses == [LOST_DEVICE] and supervisor.health() == 200, 120)
+    until(lambda: supervisor.statuses == [LOST_DEVICE] and supervisor.health() == 200, 120)
     page.reload()
     page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
     run_to_end(page)
@@ -225,7 +226,7 @@ def test_a_terminated_app_finishes_its_run_refuses_others_and_exits_with_zero(su
             if "round" in str(message.get("output")) and not supervisor._over:
                 supervisor._over = True
                 supervisor.process.terminate()
-                wait_until(lambda: supervisor.health() == 503)
+                until(lambda: supervisor.health() == 503)
                 assert outcome(supervisor.url)["output"]["error"] == RESTARTING
             if message["msg"] == "process_completed":
                 last = message
@@ -233,4 +234,4 @@ def test_a_terminated_app_finishes_its_run_refuses_others_and_exits_with_zero(su
     assert last["success"]
     end = json.loads(last["output"]["data"][0].splitlines()[-1])
     assert end["type"] == "end" and end["finish"] == "length"
-    assert supervisor.process.wait(30) == 0
+    assert supervisor.process.wait(PATIENCE_S) == 0

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from helpers.tiny_runs import finished
+from helpers.waiting import PATIENCE_S, until
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -95,7 +96,7 @@ def test_a_bad_file_is_refused_in_a_sentence(client, body, status, words):
 
 def test_at_most_two_files_are_unfolded_at_once(client, monkeypatch):
     lock, together, most = threading.Lock(), 0, 0
-    two = threading.Barrier(2, timeout=30)
+    two = threading.Barrier(2, timeout=PATIENCE_S)
 
     def slowly(body: bytes) -> bytes:
         nonlocal together, most
@@ -130,14 +131,12 @@ def test_the_page_has_the_same_size_limit():
 
 def test_the_number_of_held_files_is_limited(client, monkeypatch):
     opened = threading.Event()
-    monkeypatch.setattr(own_routes.trace_file, "load", lambda body: opened.wait(30) and finished())
+    monkeypatch.setattr(own_routes.trace_file, "load", lambda body: opened.wait(PATIENCE_S) and finished())
     with ThreadPoolExecutor(own_routes.MAX_UPLOADS) as pool:
         held = [
             pool.submit(client.post, "/specdemo-traces", content=b"x") for _ in range(own_routes.MAX_UPLOADS)
         ]
-        until = time.monotonic() + 30
-        while not own_routes._uploads.locked() and time.monotonic() < until:
-            time.sleep(0.01)
+        until(own_routes._uploads.locked)
         turned_away = client.post("/specdemo-traces", content=b"x")
         opened.set()
         assert [reply.result().status_code for reply in held] == [200] * own_routes.MAX_UPLOADS

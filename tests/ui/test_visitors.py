@@ -12,7 +12,7 @@ import uvicorn
 from gradio.context import LocalContext
 from helpers.http_visitor import HttpVisitor
 from helpers.requests_made import request_from
-from helpers.visitor import wait_until
+from helpers.waiting import until
 from starlette.testclient import TestClient
 
 from specdemo.records.limits import UserError
@@ -69,7 +69,7 @@ def hall(running_hall: tuple[Hall, str]) -> Iterator[Hall]:
     hall.open.clear()
     yield hall
     hall.open.set()
-    wait_until(lambda: hall.taken == 0)
+    until(lambda: hall.taken == 0)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_unread_calls_leave_room_for_others(hall, visitor):
     unread = [called(visitor, **{"X-Forwarded-For": f"10.0.0.{number}"}) for number in range(25)]
     session = uuid.uuid4().hex
     number = visitor.join("run", RUN, session)
-    wait_until(lambda: hall.taken == 2)
+    until(lambda: hall.taken == 2)
     event, reported = visitor.answer(unread[-1])
     assert event == "error" and reported["error"].startswith(SHARE)
     hall.open.set()
@@ -100,7 +100,7 @@ def test_unread_calls_leave_room_for_others(hall, visitor):
 def test_a_page_has_one_job_of_a_kind(hall, visitor):
     session, ended = uuid.uuid4().hex, []
     first = visitor.join("run", RUN, session)
-    wait_until(lambda: hall.taken == 1)
+    until(lambda: hall.taken == 1)
     second = visitor.join("run", RUN, session)
     for message in visitor.messages(session):
         if message["msg"] == "process_completed":
@@ -116,8 +116,8 @@ def test_unread_jobs_end_whether_or_not_they_have_begun(hall, visitor, monkeypat
     monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
     sessions = [uuid.uuid4().hex for _ in range(4)]
     numbers = [visitor.join("run", RUN, session) for session in sessions]
-    wait_until(lambda: hall.taken == 4)
-    wait_until(lambda: hall.taken == 0)
+    until(lambda: hall.taken == 4)
+    until(lambda: hall.taken == 0)
     for session, number in zip(sessions, numbers, strict=True):
         ended = visitor.outcomes(session, 1)[number]
         assert not ended["success"] and ended["output"]["error"] == streams.UNREAD
@@ -143,7 +143,7 @@ def test_a_visitor_who_stops_reading_loses_the_device_soon(hall, visitor, monkey
         lines = stream.iter_lines()
         while "round" not in next(lines):
             pass
-        wait_until(lambda: hall.taken == 0)
+        until(lambda: hall.taken == 0)
 
 
 class Messages:
@@ -250,7 +250,9 @@ def test_an_idle_session_is_forgotten_and_a_busy_one_is_kept(monkeypatch):
     async def look() -> None:
         page = SimpleNamespace(_queue=queue, state_holder=states)
         task = asyncio.create_task(visitors.forget_idle_sessions(page))
-        await asyncio.sleep(0.2)
+        while "idle" in states.session_data:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # several more looks
         assert not task.done()
         task.cancel()
 

@@ -1,12 +1,13 @@
 """Runs of watched servers as a page gets them: as events, as a trace that loads again."""
 
 import base64
-import time
+import threading
 
 import pytest
 from helpers.recorded_streams import events_of
+from helpers.waiting import PATIENCE_S
 from helpers.watched_runs import PROMPT, RAW, saved, seen, watching
-from helpers.watched_server import json_answer, replayed, stand_in
+from helpers.watched_server import Answer, gated, json_answer, replayed, stand_in
 
 from specdemo.records import trace_file
 from specdemo.records.events import ROUND_FIGURES, replay_events
@@ -71,14 +72,14 @@ def test_counts_of_a_run_are_the_server_s(opened):
 
 
 def test_rounds_that_a_server_reports_as_they_happen_are_shown_as_they_happen(opened):
-    slow = replayed("llama-ngram-chat-numbers", pause_s=0.02)
-    server = opened.enter_context(stand_in("llama-models.json", slow))
-    box = watching(Server("Box", server.url))
-    began, times = time.monotonic(), []
-    for event in box.events(JobKind.RUN, RAW, lambda: False, "watch:Box"):
-        times.append((event["type"], time.monotonic() - began))
-    rounds = [at for kind, at in times if kind == "round"]
-    assert rounds[-1] - rounds[0] > 1.0
+    gate, seen_before = threading.Event(), []
+    stream = gated("llama-ngram-chat-numbers", gate)
+    server = opened.enter_context(stand_in("llama-models.json", stream))
+    for event in watching(Server("Box", server.url)).events(JobKind.RUN, RAW, lambda: False, "watch:Box"):
+        if event["type"] == "round":
+            seen_before.append(not gate.is_set())
+            gate.set()
+    assert seen_before[0] and len(seen_before) == 23
 
 
 def test_a_wait_for_rounds_at_the_end_shows_progress(opened):
@@ -125,21 +126,28 @@ def test_a_server_of_an_unknown_kind_is_shown_in_pieces(opened, owner):
     assert start["run"]["watched"]["rounds"] is False and start["run"]["pair"]["target"] == "x"
 
 
-@pytest.mark.parametrize("kind", ["llama", "vllm", "sglang", "lm-studio"])
+AFTER = {"llama": 3, "vllm": 12, "sglang": 1, "lm-studio": 1}
+"""The number of a run's rounds or pieces before a stop; each server's stream has at least twice as many."""
+
+
+@pytest.mark.parametrize("kind", AFTER)
 def test_a_stop_in_the_middle_ends_the_run_and_keeps_its_tokens(opened, kind):
     models, name, *_ = SERVERS[kind]
-    server = opened.enter_context(stand_in(models, replayed(name, pause_s=0.1)))
-    stopped_at: list[float] = []
+    parts = list(replayed(name))
+    half = Answer(parts[: len(parts) // 2], ends="never")
+    server = opened.enter_context(stand_in(models, half))
+    events = []
 
     def stop() -> bool:
-        if len(server.asked) and server.sent > 3_000 and not stopped_at:
-            stopped_at.append(time.monotonic())
-        return bool(stopped_at)
+        return (
+            sum(event["type"] == "round" or "pieces" in event.get("text", "") for event in events)
+            > AFTER[kind]
+        )
 
-    events = seen(server, stop=stop)
-    assert time.monotonic() - stopped_at[0] < 1.0
+    for event in watching(Server("Box", server.url)).events(JobKind.RUN, RAW, stop, "watch:Box"):
+        events.append(event)
     assert events[-1]["type"] == "end" and events[-1]["finish"] == Finish.STOPPED
     assert events[-1]["sentence"].startswith("Stopped early.")
     assert 0 < events[-1]["totals"]["tokens"] < 40
     assert trace_file.load(dump(saved(events))).lanes["speculative"].finish is Finish.STOPPED
-    assert server.left.wait(1)
+    assert server.left.wait(PATIENCE_S)

@@ -1,11 +1,11 @@
 """Watched servers next to the page's own models: each request goes to its server, one at a time."""
 
 import threading
-import time
 
 import pytest
+from helpers.waiting import PATIENCE_S, until
 from helpers.watched_runs import RAW, Own, seen, watching
-from helpers.watched_server import Answer, replayed, stand_in
+from helpers.watched_server import Answer, gated, replayed, stand_in
 
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish
@@ -21,12 +21,12 @@ from specdemo.watch.service import with_servers
 def test_a_time_limit_keeps_the_tokens_and_says_so(opened):
     slow = replayed("llama-ngram-chat-numbers", pause_s=0.1)
     server = opened.enter_context(stand_in("llama-models.json", slow))
-    box = watching(Server("Box", server.url), bounds=Bounds(max_seconds=1.0))
+    box = watching(Server("Box", server.url), bounds=Bounds(max_seconds=3.0))
     events = []
-    with pytest.raises(UserError, match=r"time limit of 1 s ended this job\. Its results so far are kept"):
+    with pytest.raises(UserError, match=r"time limit of 3 s ended this job\. Its results so far are kept"):
         for event in box.events(JobKind.RUN, RAW, lambda: False, "watch:Box"):
             events.append(event)
-    assert events[-1]["finish"] == Finish.STOPPED and server.left.wait(1)
+    assert events[-1]["finish"] == Finish.STOPPED and server.left.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in JobKind if kind is not JobKind.RUN])
@@ -67,31 +67,36 @@ def test_servers_are_offered_next_to_the_page_s_own_models():
 
 
 def test_two_visitors_of_one_server_take_turns_and_those_of_another_do_not_wait(opened):
-    slow = replayed("llama-draft-chat-eos-paris", pause_s=0.1)
-    one, other = (opened.enter_context(stand_in("llama-models.json", slow)) for _ in range(2))
+    gate, order = threading.Event(), []
+    name = "llama-draft-chat-eos-paris"
+    one, other = (
+        opened.enter_context(stand_in("llama-models.json", stream))
+        for stream in (gated(name, gate), replayed(name))
+    )
     box = watching(Server("One", one.url), Server("Other", other.url))
-    visits: dict[str, list[dict]] = {}
 
     def visit(name: str, pair: str) -> None:
-        visits[name] = []
         for event in box.events(JobKind.RUN, RAW, lambda: False, pair, Visitor("10.0.0.1", name)):
-            visits[name].append({**event, "at": time.monotonic()})
+            order.append((name, event["type"], event.get("text")))
 
-    threads = []
-    for name, pair in (("a", "watch:One"), ("b", "watch:One"), ("c", "watch:Other")):
-        threads.append(threading.Thread(target=visit, args=(name, pair), daemon=True))
-        threads[-1].start()
-        end = time.monotonic() + 5
-        while not visits.get(name) and time.monotonic() < end:
-            time.sleep(0.01)
+    def has(name: str, kind: str) -> bool:
+        return any(event[:2] == (name, kind) for event in order)
+
+    def come(name: str, pair: str, seen: str) -> threading.Thread:
+        thread = threading.Thread(target=visit, args=(name, pair), daemon=True)
+        thread.start()
+        until(lambda: has(name, seen))
+        return thread
+
+    threads = [come("a", "watch:One", "start"), come("b", "watch:One", "progress")]
+    threads.append(come("c", "watch:Other", "end"))
+    assert not has("a", "end") and not has("b", "start"), "only the first of two has begun"
+    gate.set()
     for thread in threads:
-        thread.join(15)
-    assert {name: events[-1]["type"] for name, events in visits.items()} == dict.fromkeys("abc", "end")
-    assert "one visitor is before you" in visits["b"][0]["text"]
-    began = {
-        name: events[[e["type"] for e in events].index("start")]["at"] for name, events in visits.items()
-    }
-    assert began["b"] > visits["a"][-1]["at"] > began["c"]
+        thread.join(PATIENCE_S)
+    assert "one visitor is before you" in next(text for visitor, _, text in order if visitor == "b")
+    kinds = [event[:2] for event in order]
+    assert kinds.index(("a", "end")) < kinds.index(("b", "start")) and has("b", "end")
 
 
 def test_a_failed_run_leaves_the_server_to_the_next_visitor(opened):

@@ -8,12 +8,9 @@ import { QuestionCard, ResultCard, scoreWords, verdictWords } from "./quiz_cards
 const KEY = "specdemo-quiz";
 const parts = {};
 
-/** Called once by the Gradio component of the questions; its value is the number of the current question. */
-export function mountQuestions({ element: host, props, settings }) {
-  const choose = (number) => {
-    props.value = number;
-  };
-  join({ asking: host.querySelector(".sd-quiz"), questions: settings.questions, choose });
+/** Called once by the Gradio component of the questions. */
+export function mountQuestions({ element: host, settings }) {
+  join({ asking: host.querySelector(".sd-quiz"), questions: settings.questions });
 }
 
 /** Called once by the Gradio component of the results; its value has the events of a run. */
@@ -24,7 +21,12 @@ export function mountResults({ element: host, props, watch }) {
 // Starts the quiz when both components are mounted; either one may be first.
 function join(part) {
   Object.assign(parts, part);
-  if (parts.asking && parts.telling) new Quiz(parts);
+  if (parts.asking && parts.telling) parts.quiz = new Quiz(parts);
+}
+
+/** The input of the endpoint for the current run; Gradio calls this when it sends the request. */
+export function askedQuestion() {
+  return [parts.quiz.running + 1];
 }
 
 /** The index (from 0) of the question that an address names, or null if it names none. */
@@ -34,9 +36,8 @@ export function questionIn(search, count) {
 }
 
 class Quiz {
-  constructor({ asking, telling, questions, choose, follow }) {
+  constructor({ asking, telling, questions, follow }) {
     this.questions = questions;
-    this.choose = choose;
     this.root = asking;
     this.roles = { ...rolesOf(asking), ...rolesOf(telling) };
     this.answers = restored(recall(KEY), questions); // the answers by the names of their questions
@@ -103,7 +104,6 @@ class Quiz {
 
   go(index, byVisitor = false) {
     this.current = index;
-    this.choose(index + 1);
     this.root.dataset.at = index + 1;
     for (const cards of [this.asked, this.measured]) cards.forEach((card, at) => card.setCurrent(at === index));
     this.showReady();

@@ -9,8 +9,15 @@ from specdemo.quiz.questions import QUESTIONS
 from specdemo.service.jobs import JobKind
 from specdemo.service.service import EventSource
 from specdemo.ui import jobs
-from specdemo.ui.component import component
+from specdemo.ui.component import PREFIX, component
 from specdemo.ui.streams import Stops, ndjson
+
+# The browser names the question when it sends the request: a value that it sets in a component while the page
+# is still loading can get lost.
+VALUES = f"""async () => {{
+    const module = await import(new URL('{PREFIX}/quiz.js', document.baseURI));
+    return module.askedQuestion();
+}}"""
 
 
 def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
@@ -27,13 +34,12 @@ def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
     with gr.Column(elem_id="quiz"):
         settings = {"questions": shown_questions()}
         label = "Question number, from 1"
-        # The value of this component is the number of the current question; the browser sets it.
         asked = component("quiz-questions", "quiz.js", "mountQuestions", settings, label)
         with gr.Row(elem_id="quiz-buttons"):
             run = gr.Button("Run it", variant="primary", scale=0, min_width=130, elem_id="quiz-run")
             stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="quiz-stop")
         results = component("quiz-results", "quiz.js", "mountResults")
-    jobs.wire(stops, quiz_endpoint(service, stops), [(run, [asked, pair])], results, stop)
+    jobs.wire(stops, quiz_endpoint(service, stops), [(run, [asked, pair])], results, stop, VALUES)
     return stops
 
 
