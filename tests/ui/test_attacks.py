@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from helpers.asking import HAS_MCP, MCP, tool_call
-from helpers.http_visitor import API, HttpVisitor
+from helpers.http_visitor import API, PLAIN, HttpVisitor
 from helpers.soak import serving
 from helpers.storm import resident_mb
 from helpers.tiny import service_of, tiny_pair
@@ -103,7 +103,7 @@ def test_health_is_quick_beside_a_client_that_posts(url, name):
     path, body, status = BODIES[name]
     if name == "lists for a tool" and not HAS_MCP:
         pytest.skip("the package mcp is not installed")
-    room = httpx.post(f"{url}{PREFIX}", json={"address": url}).json()
+    room = PLAIN.post(f"{url}{PREFIX}", json={"address": url}).json()
     headers = MCP | {"x-class-secret": room["secret"]}
     statuses, post_s = set(), []
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
@@ -120,7 +120,7 @@ def test_health_is_quick_beside_a_client_that_posts(url, name):
             took_s = health_s(url)
     assert took_s < statistics.median(post_s) / 2 + 30 * max(before_s, shared_s(url))
     assert statuses == {status}
-    httpx.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).raise_for_status()
+    PLAIN.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).raise_for_status()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_health_is_quick_beside_a_client_that_posts(url, name):
 )
 def test_health_is_answered_while_a_large_body_is_checked(url, name, monkeypatch):
     path, body, _ = BODIES[name]
-    room = httpx.post(f"{url}{PREFIX}", json={"address": url}).json()
+    room = PLAIN.post(f"{url}{PREFIX}", json={"address": url}).json()
     headers = MCP | {"x-class-secret": room["secret"]}
     begun, answered = threading.Event(), threading.Event()
 
@@ -145,7 +145,7 @@ def test_health_is_answered_while_a_large_body_is_checked(url, name, monkeypatch
         assert httpx.get(f"{url}health", timeout=PATIENCE_S / 2).json() == {"status": "ready"}
         assert not posted.done()
         answered.set()
-    httpx.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).raise_for_status()
+    PLAIN.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).raise_for_status()
 
 
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 64}
