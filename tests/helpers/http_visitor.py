@@ -6,11 +6,14 @@ from contextlib import closing
 from typing import Any
 
 import httpx
+from helpers.waiting import PATIENCE_S
 
 API = "/gradio_api"
 LIMITS = httpx.Limits(keepalive_expiry=1.0)
 """No connection is used again after a second: the server closes it after five, as httpx would by itself, and
 what is on its way at that moment is lost."""
+PLAIN = httpx.Client(timeout=PATIENCE_S, limits=LIMITS)
+"""For single requests: httpx's own functions give up after five seconds."""
 
 
 class HttpVisitor:

@@ -16,7 +16,7 @@ from typing import Any
 
 from helpers.replay import Event, proved, recorded
 from helpers.tiny import tiny_pair
-from helpers.waiting import until
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.lab.lab_events import lab_events
 from specdemo.lab.lab_request import LabRequest
@@ -251,9 +251,9 @@ class StandIn:
         self.gap_s, self.hold_at = 0.0, math.inf
 
     def _pace(self, stop: Callable[[], bool]) -> None:
-        """Wait as the test requested."""
+        """Wait as the test requested, longer than the test itself waits."""
         time.sleep(self.gap_s)
-        until(lambda: self.served < self.hold_at or stop())
+        until(lambda: self.served < self.hold_at or stop(), 2 * PATIENCE_S)
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return ``config`` with the values that the recording's rounds and lanes depend on."""

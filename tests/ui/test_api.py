@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from helpers.asking import ENDPOINTS
+from helpers.http_visitor import PLAIN
 from helpers.readme import example
 from helpers.replay import proved
 from helpers.stand_in import planted
@@ -228,8 +228,8 @@ def test_the_readme_s_client_example_works(live_url, capsys):
 def test_a_client_that_disconnects_ends_its_run(url, service):
     service.gap_s = 0.1
     values = ["abc", "raw", "draft-model", 3, 0, None, 12, 0, 0, 1, ""]
-    joined = httpx.post(f"{url}gradio_api/call/generate", json={"data": values})
-    with httpx.stream("GET", f"{url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
+    joined = PLAIN.post(f"{url}gradio_api/call/generate", json={"data": values})
+    with PLAIN.stream("GET", f"{url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
         assert any(service.served > 2 for _ in reply.iter_lines())
     rounds = sum(event["type"] == "round" for event in service.replayed)
     assert 2 < served_at_last(service) < rounds
@@ -240,6 +240,6 @@ def test_a_job_whose_updates_nobody_fetches_is_ended(url, service, monkeypatch):
     monkeypatch.setattr(streams, "UNREAD_S", 0.8)
     service.gap_s = 0.1
     values = ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]
-    httpx.post(f"{url}gradio_api/call/run", json={"data": values}).raise_for_status()
+    PLAIN.post(f"{url}gradio_api/call/run", json={"data": values}).raise_for_status()
     rounds = sum(event["type"] == "round" for event in service.replayed)
     assert served_at_last(service) < rounds

@@ -9,6 +9,7 @@ from bisect import bisect
 import httpx
 import pytest
 from helpers.class_storm import PREFIX, Student, Teacher, lesson, part
+from helpers.http_visitor import PLAIN
 from helpers.waiting import PATIENCE_S
 
 from specdemo.classroom.rooms import MISS_BURST
@@ -41,27 +42,27 @@ async def refused(asked, status, words):
 
 
 def test_a_class_has_a_code_a_link_and_a_picture_of_it(url):
-    reply = httpx.post(f"{url}{PREFIX}", json={"address": f"{url}"}).json()
+    reply = PLAIN.post(f"{url}{PREFIX}", json={"address": f"{url}"}).json()
     assert reply["link"] == f"{url}{PREFIX}/{reply['code']}"
     assert reply["qr"].startswith("data:image/svg+xml")
-    behind = httpx.post(f"{url}{PREFIX}", json={"address": "https://demo.example.org/a/b/?x#y"}).json()
+    behind = PLAIN.post(f"{url}{PREFIX}", json={"address": "https://demo.example.org/a/b/?x#y"}).json()
     assert behind["link"] == f"https://demo.example.org/a/b/{PREFIX}/{behind['code']}"
     for room in (reply, behind):
         headers = {"x-class-secret": room["secret"]}
-        assert httpx.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).status_code == 200
+        assert PLAIN.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize(
     "address", [None, "", "x" * 400, "javascript:alert(1)", "ftp://x/", "http://", "http://[", "http://a\n/"]
 )
 def test_only_a_pages_address_makes_a_link(url, address):
-    reply = httpx.post(f"{url}{PREFIX}", json={"address": address})
+    reply = PLAIN.post(f"{url}{PREFIX}", json={"address": address})
     assert reply.status_code == 400 and reply.json()["error"].endswith(".")
 
 
 def test_the_students_page_has_no_foreign_addresses_and_exists_for_any_code(url):
     for path in (PREFIX, f"{PREFIX}/BCDFG"):
-        page = httpx.get(f"{url}{path}")
+        page = PLAIN.get(f"{url}{path}")
         assert page.status_code == 200 and "text/html" in page.headers["content-type"]
         assert "https://" not in page.text.replace("https://www.w3.org", "")
 

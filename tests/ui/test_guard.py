@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 import httpx
 import pytest
-from helpers.http_visitor import LIMITS
+from helpers.http_visitor import PLAIN
 from helpers.stand_in import StandIn
 from helpers.waiting import PATIENCE_S
 from starlette.applications import Starlette
@@ -25,7 +25,6 @@ from specdemo.ui.http import guard
 from specdemo.ui.http.gradio_requests import API
 from specdemo.ui.page import build_page, launch_options
 
-PLAIN = httpx.Client(timeout=PATIENCE_S, limits=LIMITS)
 """A shared client; a new connection takes longer than most requests."""
 HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
 
@@ -234,7 +233,7 @@ def test_events_are_streamed(url, service):
     body = {"data": ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]}
     event = PLAIN.post(f"{url}gradio_api/call/run", json=body).json()["event_id"]
     came = []
-    with PLAIN.stream("GET", f"{url}gradio_api/call/run/{event}", timeout=PATIENCE_S) as stream:
+    with PLAIN.stream("GET", f"{url}gradio_api/call/run/{event}") as stream:
         assert stream.headers["x-content-type-options"] == "nosniff"
         for line in stream.iter_lines():
             came += [service.served] if line == "event: generating" else []

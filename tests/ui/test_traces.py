@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from http.client import HTTPResponse
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
+from helpers.http_visitor import PLAIN
 from helpers.tiny_runs import finished
 from helpers.waiting import PATIENCE_S, until
 from starlette.applications import Starlette
@@ -174,7 +174,7 @@ def test_an_upload_that_stalls_is_refused_and_a_large_one_is_refused_unread(url,
 
 def test_stalled_uploads_do_not_block_others(url):
     with stalled(url, 3 * own_routes.MAX_UPLOADS, sent=1):
-        reply = httpx.post(f"{url}specdemo-traces", content=finished().to_json())
+        reply = PLAIN.post(f"{url}specdemo-traces", content=finished().to_json())
         assert reply.status_code == 200, reply.text
 
 
@@ -182,7 +182,7 @@ def test_with_too_many_bytes_arriving_the_largest_body_is_given_up(url, monkeypa
     body = finished().to_json().encode()
     monkeypatch.setattr(own_routes, "_arriving", posts.Arriving(4 * len(body)))
     with stalled(url, 3, sent=2 * len(body)):
-        assert httpx.post(f"{url}specdemo-traces", content=body).status_code == 200
+        assert PLAIN.post(f"{url}specdemo-traces", content=body).status_code == 200
 
 
 @pytest.mark.parametrize("values", ["[],", "1,"])
