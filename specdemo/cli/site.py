@@ -1,6 +1,7 @@
 """``specdemo site``: write a static copy of the page."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from specdemo.records.output import require_writable_folder
 
 def add_to(commands: Any) -> None:
     """Add the command and its option."""
-    parser = commands.add_parser("site", help="write a copy of the page that needs no server of its own")
+    parser = commands.add_parser("site", help="write a copy of the page that any web server can serve")
     parser.set_defaults(command=run)
     parser.add_argument("out", type=Path, metavar="OUT", help="new or empty folder")
 
@@ -18,13 +19,13 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the copy, print its size and return 0."""
     folder: Path = options.out
+    require_writable_folder(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(f"{folder} is not an empty folder; name a new one.")
-    require_writable_folder(folder)
     from specdemo.ui.site import write_site
 
     write_site(folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     print(f"Wrote {folder} ({size / 1e6:.1f} MB). Any web server can serve it, for example:")
-    print(f"python -m http.server --directory {folder}")
+    print(f"python -m http.server --directory {shlex.quote(str(folder))}")
     return 0

@@ -197,6 +197,11 @@ class _RecordedAppend:
             except RuntimeError:  # torch's error if the step cannot be recorded; it then runs as it is
                 break
 
+    @property
+    def longest(self) -> int:
+        """The maximum number of pairs in a recorded step; 0 if nothing could be recorded."""
+        return len(self._recordings)
+
     def __call__(self, states: Tensor, ids: Tensor, places: Tensor, *cache: Tensor) -> tuple[Tensor, Tensor]:
         """Append pairs as ``_Append`` does. Results are copied, since replays reuse memory."""
         if len(ids) not in self._recordings:
@@ -270,7 +275,7 @@ class FeatureRuntime:
             ids: Tokens of the pairs, shape [n].
         """
         # Recordings exist only for few pairs, and the first pass of another size takes tens of milliseconds.
-        size = MAX_K + 1 if isinstance(self._append, _RecordedAppend) else len(ids)
+        size = (isinstance(self._append, _RecordedAppend) and self._append.longest) or len(ids)
         parts = zip(features.to(self._keys.dtype).split(size), ids.split(size), strict=True)
         return [self.append(self.draft.fuse(part), own) for part, own in parts][-1]
 

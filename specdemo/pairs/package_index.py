@@ -42,15 +42,17 @@ def download(project: str, path: Path, max_bytes: int, on_bytes: Callable[[int],
         max_bytes: The download of a larger file ends early.
         on_bytes: Called with the number of bytes written so far.
     """
-    address = index_address()
+    address = "the configuration of pip"
     try:
+        address = index_address()
         index = httpx.URL(address)
         with httpx.Client(timeout=TIMEOUT_S, verify=_certificates(), follow_redirects=True) as client:
             page = client.get(f"{address.rstrip('/')}/{project}/", headers=ACCEPT)
             _require_success(page)
             found = _link_to(path.name, page)
-            # Links of an index with a password lack the password. Other hosts must not get it.
-            auth = (index.username, index.password) if index.username and found.host == index.host else None
+            # Links of an index with a password lack the password. Other servers must not get it.
+            own = index.username and _server(found) == _server(index)
+            auth = (index.username, index.password) if own else None
             with client.stream("GET", found, auth=auth) as reply, path.open("wb") as file:
                 _require_success(reply)
                 for part in reply.iter_bytes(PART_BYTES):
@@ -58,8 +60,9 @@ def download(project: str, path: Path, max_bytes: int, on_bytes: Callable[[int],
                     on_bytes(file.tell())
                     if file.tell() > max_bytes:
                         break
-    except (httpx.HTTPError, httpx.InvalidURL, UnavailableError) as error:
-        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+    except (httpx.HTTPError, httpx.InvalidURL, UnavailableError, configparser.Error, UnicodeError) as error:
+        words = " ".join(str(error).split())  # in one line
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", words) or type(error).__name__
         raise UnavailableError(f"{re.sub('//[^/]*@', '//', address)}: {reason}") from error
 
 
@@ -72,16 +75,25 @@ def index_address() -> str:
     files = [] if added == os.devnull else [*map(os.path.expanduser, CONFIGURATIONS), added]
     configuration = configparser.RawConfigParser()
     configuration.read(files, encoding="utf-8")
-    return configuration.get("global", "index-url", fallback=PYPI)
+    spelled = configuration.get("global", "index_url", fallback=PYPI)  # pip knows both spellings
+    return configuration.get("global", "index-url", fallback=spelled)
 
 
 def _certificates() -> ssl.SSLContext:
     """Return the authorities to trust: httpx's, the system's, and those named for pip."""
     context = httpx.create_ssl_context()
     context.load_default_certs()
-    for path in filter(None, map(os.environ.get, CERTIFICATES)):
-        context.load_verify_locations(**{"capath" if os.path.isdir(path) else "cafile": path})
+    for name in CERTIFICATES:
+        if path := os.environ.get(name):
+            try:
+                context.load_verify_locations(**{"capath" if os.path.isdir(path) else "cafile": path})
+            except OSError as error:
+                raise UnavailableError(f"{name} names {path}, which has no certificates") from error
     return context
+
+
+def _server(address: httpx.URL) -> tuple[str, str, int | None]:
+    return address.scheme, address.host, address.port
 
 
 def _require_success(reply: httpx.Response) -> None:
@@ -92,7 +104,10 @@ def _require_success(reply: httpx.Response) -> None:
 def _link_to(name: str, page: httpx.Response) -> httpx.URL:
     """Return the address of the file called ``name`` on a project's page, which is JSON or HTML."""
     if "json" in page.headers.get("Content-Type", ""):
-        links = [file["url"] for file in page.json()["files"]]
+        try:
+            links = [file["url"] for file in page.json()["files"]]
+        except (ValueError, KeyError, TypeError):  # for example the page of a network that asks for a login
+            raise UnavailableError("it sent no list of files") from None
     else:
         links = map(html.unescape, re.findall(r"""href\s*=\s*["']([^"']+)""", page.text))
     for address in map(page.url.join, links):

@@ -15,7 +15,8 @@ PREFIX = "specdemo-static"
 DRESS = """<script>
 const darkly = matchMedia("(prefers-color-scheme: dark)");
 const asked = new URLSearchParams(location.search).get("__theme");
-const dress = () => document.body.classList.toggle("dark", asked ? asked === "dark" : darkly.matches);
+const isDark = () => (["dark", "light"].includes(asked) ? asked === "dark" : darkly.matches);
+const dress = () => document.body.classList.toggle("dark", isDark());
 darkly.addEventListener("change", dress);
 dress();
 </script>"""

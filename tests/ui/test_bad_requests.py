@@ -375,10 +375,11 @@ def test_none_of_two_thousand_odd_requests_passes_the_guard(visitor, watched):
         ("X-Forwarded-Host: [::1", 421),
     ],
 )
-def test_a_request_without_a_host_is_answered_with_the_policy(visitor, header, status):
+@pytest.mark.parametrize("path", ["/", "/config"])
+def test_a_request_without_a_host_is_answered_with_the_policy(visitor, path, header, status):
     """HTTP/1.0 allows it; no client library speaks it any more."""
     with socket.create_connection(("127.0.0.1", visitor.http.base_url.port), timeout=PATIENCE_S) as line:
-        line.sendall(f"GET /config HTTP/1.0\r\n{header}\r\n\r\n".encode())
+        line.sendall(f"GET {path} HTTP/1.0\r\n{header}\r\n\r\n".encode())
         reported = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
     assert reported.split(" ")[1] == str(status)
     assert "content-security-policy: default-src" in reported and "access-control" not in reported

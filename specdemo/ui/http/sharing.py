@@ -55,6 +55,8 @@ class Sharing:
                 body.extend(message.get("body", b""))
 
         await self._app(scope, receive, collect)
+        if not begin:  # the visitor has gone
+            return
         headers = MutableHeaders(raw=begin["headers"])
         if headers.get("content-type", "").startswith("text/html"):
             query = scope["query_string"].decode("latin-1")
@@ -84,7 +86,7 @@ def address_of(scope: Scope) -> str:
     if space := os.environ.get("SPACE_HOST"):
         return f"https://{space.split(',')[0]}/"
     headers = Headers(scope=scope)
-    host = headers.get("x-forwarded-host") or headers["host"]
+    host = headers.get("x-forwarded-host") or headers.get("host") or "{}:{}".format(*scope["server"])
     scheme = headers.get("x-forwarded-proto") or scope["scheme"]
     return f"{scheme}://{host}{root}/"
 

@@ -4,7 +4,7 @@
 import { mountLab } from "./lab.js";
 import { mountLessons } from "./lessons.js";
 import { mountProof } from "./proof.js";
-import { mountQuestions, mountResults } from "./quiz.js";
+import { askedQuestion, mountQuestions, mountResults } from "./quiz.js";
 import { mount, stageOfPage } from "./stage.js";
 
 const HINT = "Choose a recorded run. The upper lane uses drafts; the lower lane is the target working alone.";
@@ -75,13 +75,13 @@ function showProofOnOpening() {
 
 // Answers a question with the events that its measurement had.
 function mountQuiz() {
-  const asked = component("quiz-questions", mountQuestions, settings.quiz);
+  component("quiz-questions", mountQuestions, settings.quiz);
   const results = component("quiz-results", mountResults);
   const stop = document.getElementById("quiz-stop"); // while it is enabled, the question is being measured
   document.getElementById("quiz-run").addEventListener("click", async () => {
     stop.disabled = false;
     results.value = "";
-    results.value = await recordedAnswer(asked.value).catch(() => `${JSON.stringify(NO_ANSWER)}\n`);
+    results.value = await recordedAnswer(...askedQuestion()).catch(() => `${JSON.stringify(NO_ANSWER)}\n`);
     stop.disabled = true;
   });
 }

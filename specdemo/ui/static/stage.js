@@ -60,7 +60,7 @@ export async function mountEmbedded({ root, link, base, settings }) {
   root.dataset.offline = "true"; // this page has no widgets, and stores no runs
   const recording = new URL(location.href).searchParams.get("trace");
   if (recording) link.href = linkTo(location.href, {}, recording);
-  await stage.arrival.play(recording ?? stage.arrival.name);
+  await stage.arrival.play(recording || stage.arrival.name);
 }
 
 /** Called once by an offline page, which contains its run. */
