@@ -22,6 +22,7 @@ from specdemo.ui import stage
 from specdemo.ui.component import DRESS, PREFIX, STATIC, inline_json, static_text
 from specdemo.ui.http.offline import module_sources
 from specdemo.ui.http.own_routes import LAB, TRACES
+from specdemo.ui.http.sharing import FAVICON
 from specdemo.ui.page import CLAIM, HEADER, TITLE, TOOLS
 from specdemo.ui.tabs import lab, proof, quiz
 
@@ -38,7 +39,7 @@ def write_site(folder: Path) -> None:
         part.mkdir(parents=True, exist_ok=True)
     modules = module_sources(STATIC, ENTRY)
     (folder / "index.html").write_text(_page(modules), encoding="utf-8")
-    for name in (*modules, *(f"{sheet}.css" for sheet in SHEETS), ANSWERS):
+    for name in (*modules, *(f"{sheet}.css" for sheet in SHEETS), ANSWERS, FAVICON):
         shutil.copy(STATIC / name, files)
     shutil.copy(stage.PLOTLY_JS, files)
     shutil.copytree(STATIC / "proofs", files / "proofs", dirs_exist_ok=True)
@@ -64,6 +65,7 @@ def _page(modules: Iterable[str]) -> str:
         sheets="\n".join(f'<link rel="stylesheet" href="{PREFIX}/{name}.css">' for name in SHEETS),
         modules="\n".join(f'<link rel="modulepreload" href="{PREFIX}/{name}">' for name in modules),
         files=PREFIX,
+        icon=FAVICON,
         dress=DRESS,
         header=HEADER,
         tools=TOOLS,
@@ -75,6 +77,7 @@ def _page(modules: Iterable[str]) -> str:
         proof=static_text("proof.html"),
         lab=static_text("lab.html"),
         stage=static_text("stage.html"),
+        footer=static_text("footer.html"),
         settings=inline_json(settings),
     )
 

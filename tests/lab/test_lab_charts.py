@@ -88,7 +88,7 @@ theory.fillTheory(figure, point, run);
 const { speedup, k } = theory.bestDraftLength(point);
 const own = [theory.theoreticalSpeedup(point), theory.expectedTokens(point), theory.roundCost(point)];
 const figures = [...own, speedup, k];
-console.log(JSON.stringify({ figures, figure, most: theory.MOST_K }));
+console.log(JSON.stringify({ figures, figure, most: theory.MAX_K }));
 """
 """Fills the chart of the theory as the page does."""
 

@@ -1,6 +1,7 @@
 // The static copy of the page: mounts the modules of the live page, and reads files in place of a server. The elements
 // with the attribute data-only are those that only the live page or only the copy shows.
 
+import { mountFooter } from "./footer.js";
 import { mountLab } from "./lab.js";
 import { mountLessons } from "./lessons.js";
 import { mountProof } from "./proof.js";
@@ -24,6 +25,7 @@ mountQuiz();
 component("proof", mountProof, settings.proof);
 showProofOnOpening();
 component("lab", mountLab, settings.lab);
+component("footer", mountFooter, { source: null });
 
 // Mounts a module on the element with this id, as Gradio's component does; returns the component's properties.
 function component(id, mountOn, its = {}) {
