@@ -219,7 +219,7 @@ def test_a_recording_s_frame_is_copied(open_page, url, patient_page):
     frame = copied(page, "embed", "Frame copied; paste it into your page.")
     blog = patient_page()
     blog.set_content(frame)
-    expect(blog.frame_locator("iframe").locator(".sd-token").first).to_be_visible()
+    expect(blog.frame_locator("iframe").locator(".sd-token:visible").first).to_be_visible()
     assert blog.get_attribute("iframe", "src") == f"{url}?__theme=light&embed=1&trace={RECORDING}"
 
 
