@@ -1,7 +1,6 @@
 """The feature draft: one decoder layer over the target's hidden states (EAGLE-3, Li et al. 2025)."""
 
 import json
-import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from specdemo.models.attention import grouped_attention, hiding
 from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
 from specdemo.models.fused_execution import (
     EXAMPLE_ROWS,
-    MAX_FREE_CACHES,
+    IdleCaches,
     Recorder,
     Run,
     cuda_recorder,
@@ -107,8 +106,7 @@ class FeatureDraft(nn.Module):
         # The trace that all runs share; at most one. It is in a list so that it does not become a submodule.
         self.traces: list[Callable[..., tuple[Tensor, Tensor]]] = []
         self.record: Recorder | None = None
-        # Caches with recorded steps that no run uses at the moment.
-        self.idle: list[_RecordedAppend] = []
+        self.idle = IdleCaches()
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the draft's tensors by name, without the shared embedding."""
@@ -254,17 +252,13 @@ class FeatureRuntime:
         if self._keys.shape == shape:
             return
         draft = self.draft
-        found = next((idle for idle in draft.idle if idle.keys.shape == shape), None)
+        found = draft.idle.take(shape[-2])
         if found is None:
             draft.record = draft.record or cuda_recorder(self.device)
             keys = draft.norm.weight.new_zeros(shape)
             found = _RecordedAppend(draft, keys, torch.zeros_like(keys), draft.record)
-        else:
-            draft.idle.remove(found)
-            found.keys.zero_()  # an old NaN would stay NaN behind the mask
-            found.values.zero_()
         self._keys, self._values, self._append = found.keys, found.values, found
-        weakref.finalize(self, _keep_idle, draft.idle, found)
+        draft.idle.lend(found, self)
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -295,11 +289,6 @@ class FeatureRuntime:
     def rollback(self, length: int) -> None:
         """Forget all pairs after the first ``length``."""
         self.length = length
-
-
-def _keep_idle(idle: list[_RecordedAppend], returned: _RecordedAppend) -> None:
-    idle.append(returned)
-    del idle[:-MAX_FREE_CACHES]
 
 
 def default_taps(layers: int) -> tuple[int, ...]:

@@ -120,6 +120,32 @@ def traced(module: nn.Module, example: tuple[Tensor, ...]) -> Callable[..., Any]
             return module
 
 
+class IdleCaches:
+    """Caches with recordings that no run uses at the moment; the one unused for longest is dropped first."""
+
+    def __init__(self) -> None:
+        self._caches: list[Any] = []
+
+    def take(self, capacity: int) -> Any | None:
+        """Take and clear the last cache with ``capacity`` positions; return None if there is none."""
+        fitting = [cache for cache in self._caches if cache.keys.shape[-2] == capacity]
+        if not fitting:
+            return None
+        self._caches.remove(fitting[-1])
+        # Clear old NaN values: the mask adds −inf to hide positions, but NaN − inf is still NaN.
+        fitting[-1].keys.zero_()
+        fitting[-1].values.zero_()
+        return fitting[-1]
+
+    def lend(self, cache: Any, borrower: object) -> None:
+        """Keep ``cache`` again as soon as ``borrower`` is deleted."""
+        weakref.finalize(borrower, self._keep, cache)
+
+    def _keep(self, cache: Any) -> None:
+        self._caches.append(cache)
+        del self._caches[:-MAX_FREE_CACHES]
+
+
 class GraphedExecution(FusedExecution):
     """Runs a Llama-type model on a GPU, with passes recorded as CUDA graphs.
 
@@ -142,19 +168,13 @@ class GraphedExecution(FusedExecution):
         super().__init__(model)
         self.record = record or cuda_recorder(model.embedding.weight.device)
         self.failure: str | None = None
-        self._free: list[LlamaCache] = []
+        self._idle = IdleCaches()
 
     def open(self, capacity: int) -> LlamaCache:
         """Return a cache that no other run uses, if possible one with recordings from earlier runs."""
-        fitting = [cache for cache in self._free if len(cache.places) == capacity]
-        owner = fitting[-1] if fitting else self.model.open(capacity)
-        if fitting:
-            self._free.remove(owner)
-            # Clear old NaN values: the mask adds −inf to hide positions, but NaN − inf is still NaN.
-            owner.keys.zero_()
-            owner.values.zero_()
+        owner = self._idle.take(capacity) or self.model.open(capacity)
         lent = replace(owner)  # shares the tensors; when a run deletes it, the owner is free again
-        weakref.finalize(lent, self._take_back, owner)
+        self._idle.lend(owner, lent)
         return lent
 
     def prepare(self, cache: LlamaCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
@@ -186,10 +206,6 @@ class GraphedExecution(FusedExecution):
         own_places.copy_(cache.places[start : start + len(ids)])
         logits, states = replay()
         return logits.clone(), None if states is None else states.clone()
-
-    def _take_back(self, owner: LlamaCache) -> None:
-        self._free.append(owner)
-        del self._free[:-MAX_FREE_CACHES]
 
 
 def cuda_recorder(device: torch.device) -> Recorder:
