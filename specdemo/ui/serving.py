@@ -16,12 +16,12 @@ import gradio as gr
 
 from specdemo.records.limits import UserError
 from specdemo.service.service import EventSource
-from specdemo.ui.http.gradio_internals import listening_sockets
+from specdemo.ui.http.gradio_internals import has_undelivered_events, listening_sockets
 
 FINISH_S = 20.0
 """Seconds that the current run may still take. Supervisors kill a process 30 to 90 s after SIGTERM."""
-LAST_WORDS_S = 1.0
-"""Seconds for the last events to reach the browsers."""
+LAST_WORDS_S = 10.0
+"""The maximum number of seconds for the last events to reach the browsers."""
 LOST_DEVICE = 75
 """The exit status after a lost device: EX_TEMPFAIL, which means that another start may succeed."""
 POLL_S = 0.1
@@ -70,17 +70,23 @@ def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[st
         status = LOST_DEVICE
     except KeyboardInterrupt:
         service.close(0.0)
-        time.sleep(LAST_WORDS_S)
-        page.close(verbose=False)
+        _close_when_delivered(page)
         raise
     except _Terminated:
         pass
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second SIGTERM ends the program at once
     service.close(FINISH_S)
-    time.sleep(LAST_WORDS_S)
-    page.close(verbose=False)
+    _close_when_delivered(page)
     return status
+
+
+def _close_when_delivered(page: gr.Blocks) -> None:
+    deadline = time.monotonic() + LAST_WORDS_S
+    while has_undelivered_events(page) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    time.sleep(POLL_S)  # an event counts as delivered shortly before its bytes are sent
+    page.close(verbose=False)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

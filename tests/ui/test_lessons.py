@@ -294,7 +294,7 @@ def test_a_recording_takes_the_place_of_a_run_which_ends(open_page, service):
     service.gap_s, service.hold_at = 0.1, 6
     page = open_page(pace=1)
     page.click("#run")
-    page.wait_for_selector(".sd-token")
+    page.wait_for_selector(".sd-token:visible")
     page.select_option("[data-role=recordings]", "paris")
     page.wait_for_function("document.querySelector('[data-lane=draft]').checkVisibility()")
     page.wait_for_selector("#run:enabled")

@@ -40,6 +40,7 @@ class Served:
     def __init__(self) -> None:
         self.lost = False
         self.ended: list[Any] = []
+        self._queue = SimpleNamespace(pending_event_ids_session={"left": set()})
 
     def launch(self, prevent_thread_lock: bool, quiet: bool = False, **options: Any) -> None:
         assert prevent_thread_lock
@@ -75,6 +76,21 @@ def test_a_terminated_program_lets_the_run_finish_then_closes_and_a_second_signa
     assert served.launched == {"port": 7}
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert capsys.readouterr().out == "Open http://127.0.0.1:7/ in a browser; Ctrl-C ends the page.\n"
+
+
+def test_the_page_closes_after_the_last_events_are_delivered(served, monkeypatch):
+    monkeypatch.setattr(serving, "LAST_WORDS_S", PATIENCE_S)
+    pending = served._queue.pending_event_ids_session["reading"] = {"error"}
+
+    def deliver() -> None:
+        served.ended.append("delivered")
+        pending.clear()
+
+    served.lost = True
+    close = served.close
+    served.close = lambda *within_s, **options: (close(*within_s), soon(deliver) if within_s else None)
+    assert serve_until_ended(served, served, {"port": 7}) == LOST_DEVICE  # type: ignore[arg-type]
+    assert served.ended == [(serving.FINISH_S,), "delivered", ()]
 
 
 @pytest.mark.parametrize("before", [signal.SIG_IGN, signal.default_int_handler])

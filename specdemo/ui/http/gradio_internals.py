@@ -80,6 +80,14 @@ def is_pending(page: gr.Blocks, event: str) -> bool:
     return any(event in events for events in page._queue.pending_event_ids_session.values())
 
 
+def has_undelivered_events(page: gr.Blocks) -> bool:
+    """Return whether an event is in the queue, or an answer waits to be fetched.
+
+    Unnecessary if ``Blocks.close`` waited until the answers are delivered.
+    """
+    return any(page._queue.pending_event_ids_session.values())
+
+
 def idle_sessions(page: gr.Blocks) -> set[str]:
     """Return the sessions that have data in the queue but no waiting or running event.
 
