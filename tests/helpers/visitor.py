@@ -51,6 +51,16 @@ def press_and_wait(page: Any, button: str) -> None:
     page.evaluate(FINISHED)
 
 
+def requested(service: Any, count: int = 1) -> Any:
+    """Wait until a service has got ``count`` requests in all; return the last one.
+
+    The page may play something else, or play already, when a request is still on its way.
+    """
+    until(lambda: len(service.requests) >= count)
+    assert len(service.requests) == count
+    return service.requests[-1]
+
+
 def served_at_last(service: Any) -> int:
     """Wait until a service has ended its job; return the number of rounds that it served."""
     until(lambda: service.ended)

@@ -7,7 +7,17 @@ import pytest
 from helpers.accessible import assert_accessible
 from helpers.layout import write_in
 from helpers.stand_in import planted
-from helpers.visitor import WIDER, clock, open_round, plain_text, press, run_to_end, scrub, stage_state
+from helpers.visitor import (
+    WIDER,
+    clock,
+    open_round,
+    plain_text,
+    press,
+    requested,
+    run_to_end,
+    scrub,
+    stage_state,
+)
 from helpers.waiting import until
 from playwright.sync_api import expect
 
@@ -298,7 +308,7 @@ def test_a_class_predicts_the_teachers_run_which_answers_it(teacher, student, se
     expect(watching.locator(".sd-asked-told")).to_contain_text("is measuring the answer now")
     expect(watching.locator(".sd-answers")).to_be_hidden()
     teacher.wait_for_selector(".sd[data-state=playing]")
-    assert service.requests[-1]["k"] == 4
+    assert requested(service)["k"] == 4
     press(teacher, "to-end")
     expect(watching.locator(".sd-asked-told")).to_contain_text(f"You were right. Measured: {'ABCDE'[right]}")
     assert service.requests[-1]["prompt"] == "What is a leap year?", "the one that the question quotes"

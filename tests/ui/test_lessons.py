@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.pages import Pages, Visitors
-from helpers.visitor import clock, figures, press, run_to_end, tokens
+from helpers.visitor import clock, figures, press, requested, run_to_end, tokens
 from playwright.sync_api import expect
 
 from specdemo.records import recordings
@@ -269,7 +269,7 @@ def test_a_live_run_has_the_lessons_settings_and_no_other(open_page, service):
     asked = settings_from(dict(parse_qsl(button.get_attribute("data-run"))), DEFAULTS.prompt)
     button.click()
     page.wait_for_selector(".sd[data-state=playing]")
-    config = parse_config(service.requests[-1])
+    config = parse_config(requested(service))
     assert {key: getattr(config, key) for key in asked} == asked
     assert (config.k, config.drafter) == (DEFAULTS.k, DEFAULTS.drafter), "what the address had set is gone"
     assert page.input_value("#prompt textarea") == asked["prompt"]

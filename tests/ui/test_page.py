@@ -12,6 +12,7 @@ from helpers.visitor import (
     plain_text,
     press,
     receive_run,
+    requested,
     run_to_end,
     text_of,
     tokens,
@@ -298,5 +299,6 @@ def test_enter_starts_a_run_and_on_a_phone_the_stage_comes_into_view(open_page, 
     page.locator("#prompt textarea").press_sequentially("more")
     page.press("#prompt textarea", "Enter")
     page.wait_for_selector(".sd[data-state=playing]")
-    assert service.requests[-1]["prompt"] == "Once\nmore" and service.requests[-1]["max_new_tokens"] == 64
+    asked = requested(service)
+    assert asked["prompt"] == "Once\nmore" and asked["max_new_tokens"] == 64
     page.wait_for_function("() => Math.abs(document.querySelector('.sd').getBoundingClientRect().top) < 40")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.layout import FONTS, faults, write_in
-from helpers.visitor import clock, press, receive_run
+from helpers.visitor import clock, press, receive_run, requested
 from playwright.sync_api import expect
 
 CARD = ".sd-predict"
@@ -39,7 +39,7 @@ def predict(page: Any, speed: str = "Faster", count: int = 3) -> None:
 def test_an_answered_card_runs_with_k_4_and_the_page_compares(first_visit, service):
     page = first_visit()
     predict(page)
-    assert service.requests[-1]["k"] == 4
+    assert requested(service)["k"] == 4
     expect(page.locator(WORDS)).to_have_text("You said: faster, 3 of 4 survive.")
     expect(page.locator("#k input[type=number]")).to_have_value("4")
     press(page, "to-end")
@@ -53,7 +53,7 @@ def test_an_answered_card_runs_with_k_4_and_the_page_compares(first_visit, servi
     page.click("text=Now make it slower: k = 12")
     expect(page.locator(LINE)).to_be_hidden()
     page.wait_for_selector(".sd[data-state=playing]")
-    assert service.requests[-1]["k"] == 12
+    assert requested(service, 2)["k"] == 12
 
 
 def test_the_first_two_rounds_are_slow_and_explained_and_then_the_pace_rises(first_visit):
@@ -79,13 +79,13 @@ def test_escape_skips_the_card_runs_and_it_never_returns(first_visit, service):
     page.keyboard.press("Escape")
     expect(page.locator(CARD)).to_be_hidden()
     page.wait_for_selector(".sd[data-state=playing]")
-    assert service.requests[-1]["k"] == "auto", "the visitor's own settings"
+    assert requested(service)["k"] == "auto", "the visitor's own settings"
     assert page.locator(f"{LINE}:visible").count() == 0
     page.reload()
     page.wait_for_selector(".sd[data-kept]")
     page.click("#run")
     page.wait_for_selector(".sd[data-state=playing]")
-    assert len(service.requests) == 2
+    requested(service, 2)
 
 
 def test_an_answered_card_never_returns(first_visit, service):
@@ -105,7 +105,7 @@ def test_the_keyboard_alone_answers_it(first_visit, service):
         page.keyboard.press(key)
     page.wait_for_selector(".sd[data-state=playing]")
     expect(page.locator(WORDS)).to_have_text("You said: faster, 1 of 4 survive.")
-    assert service.requests[-1]["k"] == 4
+    assert requested(service)["k"] == 4
 
 
 @pytest.mark.parametrize("query", ["prompt=Once", "k=9"])
@@ -113,7 +113,8 @@ def test_an_address_with_its_own_prompt_or_k_runs_at_once(first_visit, service, 
     page = first_visit(query=query)
     page.click("#run")
     page.wait_for_selector(".sd[data-state=playing]")
-    assert page.locator(f"{CARD}:visible").count() == 0 and len(service.requests) == 1
+    requested(service)
+    assert page.locator(f"{CARD}:visible").count() == 0
 
 
 def test_lessons_and_recordings_do_not_ask(first_visit, service):
@@ -122,7 +123,8 @@ def test_lessons_and_recordings_do_not_ask(first_visit, service):
     page.wait_for_selector(".sd[data-state=playing]")
     page.select_option("[data-role=recordings]", "paris")
     page.wait_for_selector(".sd[data-recording=paris]")
-    assert page.locator(f"{CARD}:visible").count() == 0 and len(service.requests) == 1
+    requested(service)
+    assert page.locator(f"{CARD}:visible").count() == 0
 
 
 def test_another_run_and_a_stopped_run_end_the_comparison(first_visit, service):
