@@ -79,7 +79,7 @@ def transformers_methods(models: PeerModels) -> Iterator[Method]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from specdemo.models.packed_linear import DTYPES
+    from specdemo.pairs.model_loader import DTYPES
 
     torch.set_num_threads(models.threads)
     load: Any = AutoModelForCausalLM.from_pretrained

@@ -22,11 +22,10 @@ from specdemo.charts.palette import THEMES
 from specdemo.models.attention import ATTENTION
 from specdemo.models.draft_files import place_like
 from specdemo.models.layer_views import input_embedding, output_layer
-from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft
 from specdemo.pairs.embedded import embedded_gguf, embedded_target
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.model_loader import loading
+from specdemo.pairs.model_loader import DTYPES, ROUNDED, loading
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import NONE
 from specdemo.records.limits import UserError
@@ -58,8 +57,8 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
     if target == EMBEDDED:
         target, gguf = str(embedded_target()), gguf or embedded_gguf()
     draft_path = EMBEDDED_DRAFT if draft == EMBEDDED else Path(draft)
-    # specdemo only stores weights in fp16 and computes in fp32, so the other libraries run in fp32.
-    precision = "fp32" if pair.precision == "fp16" else pair.precision
+    # specdemo computes in fp32 with the weights as they are stored, so the other libraries run in fp32.
+    precision = ROUNDED if pair.precision == ROUNDED else "fp32"
     with tempfile.TemporaryDirectory() as folder:
         if is_reduced_draft(draft_path):
             host = loading(AutoModelForCausalLM.from_pretrained, target, dtype=DTYPES[precision]).eval()
@@ -97,8 +96,8 @@ def peer_contenders(
     pair: Pair, models: PeerModels, report: Callable[[str], None]
 ) -> Iterator[list[Contender]]:
     """Yield the methods that work here; pass ``report`` a sentence about each library that failed."""
-    # transformers cannot round weights to the same int8 and int4 values as specdemo.
-    packages = [name for name in METHODS if name != TRANSFORMERS or models.precision not in CPU_PRECISIONS]
+    # transformers cannot round weights to the same int8 values as specdemo.
+    packages = [name for name in METHODS if name != TRANSFORMERS or models.precision != ROUNDED]
     processes: list[PeerProcess] = []
     try:
         for package in packages:

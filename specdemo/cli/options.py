@@ -112,7 +112,7 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the models, which :func:`loaded_pair` reads."""
     add = parser.add_argument
     draft = "hub id or folder of the draft model (default: %(default)s)"
-    precision = "auto (default: the fastest without loss), bf16, fp16, fp32, int8 or int4"
+    precision = "auto (default: without loss), bf16, fp32, or on a CPU int8"
     add("--pair", metavar="NAME", help="preset pair, instead of --target and --draft")
     add("--target", **TARGET)
     add("--draft", default=EMBEDDED, metavar="ID|DIR|none", help=draft)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,10 +13,12 @@ from specdemo.engine.drafter import Drafter, PickingRule
 from specdemo.models.execution import CausalLM
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.n_gram import LearningTable, NGramTable
-from specdemo.models.onnx_draft import OnnxFeatureDraft
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT, NEEDED_NAMES, Kind
 from specdemo.records.limits import UserError
+
+if TYPE_CHECKING:
+    from specdemo.models.compiled.feature import CompiledFeatureDraft
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class DrafterSpec:
     draft: CausalLM | None = None
     draft_device: torch.device | None = None
     id_map: Tensor | None = None
-    feature_draft: FeatureDraft | OnnxFeatureDraft | None = None
+    feature_draft: "FeatureDraft | CompiledFeatureDraft | None" = None
     n_gram: NGramTable | LearningTable | None = None
     script: tuple[int, ...] = ()
     wrap_draft: Callable[[Runtime], Runtime] | None = None

@@ -1,6 +1,7 @@
 """The drafter that runs a feature draft: a head on the target's hidden states (``models.feature_draft``)."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -9,9 +10,11 @@ from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
 from specdemo.models.feature_draft import FeatureRuntime
-from specdemo.models.onnx_draft import OnnxFeatureDraft, OnnxFeatureRuntime
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.drafter_kinds import FEATURE_DRAFT
+
+if TYPE_CHECKING:
+    from specdemo.models.compiled.feature import CompiledFeatureRuntime
 
 
 class FeatureDrafter(Drafter):
@@ -23,7 +26,7 @@ class FeatureDrafter(Drafter):
             layers in the draft's ``taps``.
     """
 
-    def __init__(self, draft: FeatureRuntime | OnnxFeatureRuntime, target: ModelRuntime):
+    def __init__(self, draft: "FeatureRuntime | CompiledFeatureRuntime", target: ModelRuntime):
         self._draft = draft
         self._target = target
         self._true_pairs = 0
@@ -64,6 +67,4 @@ class FeatureDrafter(Drafter):
 def make(spec: DrafterSpec) -> FeatureDrafter:
     """Return a drafter with the pair's feature draft, which reads hidden states of ``spec.target``."""
     assert spec.feature_draft is not None
-    draft = spec.feature_draft
-    runtime = OnnxFeatureRuntime(draft) if isinstance(draft, OnnxFeatureDraft) else FeatureRuntime(draft)
-    return FeatureDrafter(runtime, spec.target)
+    return FeatureDrafter(spec.feature_draft.runtime(), spec.target)

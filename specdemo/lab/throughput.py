@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specdemo.engine.speculate import never
 from specdemo.lab.points import ThroughputPoint
-from specdemo.models.execution import batched_pass
+from specdemo.models.execution import execution_of
 from specdemo.models.runtime import CAPACITY_STEP
 from specdemo.pairs.calibrate import interleaved
 from specdemo.pairs.pair import Pair, Stop
@@ -54,7 +54,7 @@ def measure_batches(
 
 def _point(pair: Pair, k: int, alpha: float, rows: int) -> ThroughputPoint:
     assert pair.draft is not None
-    target, draft = (batched_pass(model, rows, CAPACITY_STEP) for model in (pair.target, pair.draft))
+    target, draft = (execution_of(model).batch(rows, CAPACITY_STEP) for model in (pair.target, pair.draft))
 
     def batch_pass(
         run: Callable[[Tensor, int], Tensor], tokens: int, device: torch.device

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdemo.models.execution import CausalLM
-from specdemo.models.layer_views import input_embedding
-from specdemo.models.packed_linear import GROUP, PackedLinear
+from specdemo.models.layer_views import vocabulary_of
 from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.limits import MAX_K
 
@@ -23,8 +22,15 @@ MAX_OUTPUTS = 4096
 MAX_WEIGHTS = 2**26
 """Maximum number of elements of a test weight. A larger layer (the head of a large vocabulary) is tested with
 fewer outputs."""
+GROUP = 32
+"""Number of neighboring inputs among which the terms of a test sum cancel."""
 SPREAD = 12
 """Test inputs span this many powers of two. Inputs of equal magnitude would be summed without rounding."""
+
+
+def is_batch_invariant(model: CausalLM) -> bool:
+    """Return whether passes over any number of rows agree by construction: compiled passes do."""
+    return getattr(model, "is_batch_invariant", False)
 
 
 @torch.inference_mode()
@@ -100,14 +106,13 @@ def half_filled_runtime(model: CausalLM, ids: Tensor, capacity: int) -> ModelRun
 def random_ids(model: CausalLM, count: int) -> Tensor:
     """Return ``count`` random ids of the model's vocabulary on its device. The seed is fixed."""
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(input_embedding(model).num_embeddings, (count,), generator=generator)
+    ids = torch.randint(vocabulary_of(model), (count,), generator=generator)
     return ids.to(next(model.parameters()).device)
 
 
 class Product(NamedTuple):
     """The properties of a linear layer that can affect the choice of its kernel."""
 
-    kind: type[nn.Module]
     outputs: int
     inputs: int
     biased: bool
@@ -142,14 +147,10 @@ def products(model: nn.Module) -> set[Product]:
     """Return the distinct ``Product`` values of a model's linear layers."""
     found = set()
     for layer in model.modules():
-        if isinstance(layer, PackedLinear):
-            shape, dtype, device = layer.shape, layer.dtype, torch.device("cpu")
-        elif type(layer) is nn.Linear and not layer.weight.is_meta and layer.weight.is_floating_point():
-            shape, dtype, device = layer.weight.shape, layer.weight.dtype, layer.weight.device
-        else:
-            continue
-        outputs = min(shape[0], max(1, MAX_WEIGHTS // shape[1]))
-        found.add(Product(type(layer), outputs, shape[1], layer.bias is not None, dtype, device))
+        if type(layer) is nn.Linear and not layer.weight.is_meta and layer.weight.is_floating_point():
+            (outputs, inputs), weight = layer.weight.shape, layer.weight
+            outputs = min(outputs, max(1, MAX_WEIGHTS // inputs))
+            found.add(Product(outputs, inputs, layer.bias is not None, weight.dtype, weight.device))
     return found
 
 
@@ -194,7 +195,5 @@ def cancelling(outputs: int, inputs: int, rows: int, dtype: torch.dtype) -> tupl
 
 def _layer(product: Product, weight: Tensor) -> Callable[[Tensor], Tensor]:
     bias = weight.new_zeros(len(weight)) if product.biased else None
-    if issubclass(product.kind, PackedLinear):
-        return product.kind(weight, bias)
     device = product.device
     return partial(F.linear, weight=weight.to(device), bias=None if bias is None else bias.to(device))

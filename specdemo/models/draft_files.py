@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from specdemo.models.layer_views import input_embedding
-from specdemo.models.packed_linear import quantize_rows
 from specdemo.records.limits import UserError
 
 M = TypeVar("M", bound=nn.Module)
@@ -88,6 +87,12 @@ def _stored(name: str, tensor: Tensor) -> dict[str, Tensor]:
         return {name: tensor.to(torch.bfloat16).contiguous()}
     rows, scale = quantize_rows(tensor)
     return {name: rows, name + SCALE: scale}
+
+
+def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return int8 values [out, in] and one fp32 scale per row [out, 1]."""
+    scale = weight.float().abs().amax(1, keepdim=True).clamp_min(1e-12) / 127
+    return (weight.float() / scale).round().to(torch.int8), scale
 
 
 class CastEmbedding(nn.Module):

@@ -1,28 +1,30 @@
-"""Passes of a model over a cache of fixed length, for models of transformers and for ``FusedLlama``."""
+"""Passes of a model over a cache of fixed length, in each of its forms."""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
 from transformers import LlamaModel, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from specdemo.models.fused_execution import FusedExecution, GraphedExecution, TracedExecution
+from specdemo.models.fused_execution import FusedExecution, GraphedExecution
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues
 from specdemo.models.layer_views import decoder_layers, first_layers, hidden_states
-from specdemo.models.onnx_draft import OnnxDraft, OnnxExecution
 from specdemo.models.reduced_draft import ReducedHeadDraft
+
+if TYPE_CHECKING:  # numba takes half a second to import
+    from specdemo.models.compiled.llama import CompiledExecution, CompiledLlama
 
 NO_LIMIT = 2**31
 
 CACHE = "cache" if "cache" in inspect.signature(LlamaModel.forward).parameters else "past_key_values"
 """The name of the argument that takes the cache; transformers renamed it in 5.24 for all models."""
 
-WholeModel = PreTrainedModel | FusedLlama
+WholeModel: TypeAlias = "PreTrainedModel | FusedLlama | CompiledLlama"
 """A language model with its full vocabulary."""
-CausalLM = WholeModel | ReducedHeadDraft | OnnxDraft
+CausalLM: TypeAlias = "WholeModel | ReducedHeadDraft"
 """Any language model that can run: a whole model, or a draft with a reduced head."""
 
 
@@ -79,6 +81,29 @@ class PlainExecution:
         states = [state.to(ids.device) for state in found]
         return output.logits[0].to(ids.device), torch.cat(states, -1)[0] if states else None
 
+    def batch(self, texts: int, capacity: int) -> Callable[[Tensor, int], Tensor]:
+        """Return a function that runs passes over several texts of equal length.
+
+        Most of the time of a pass over one text is spent reading the weights. A batch reads them once for all
+        texts. Batches may use other kernels than single texts, so results may differ by rounding.
+
+        Args:
+            texts: Number of texts.
+            capacity: Cache length of each text.
+
+        Returns:
+            A function of ids [texts, n] and the position of the first id in every text. It writes to the
+            caches of all texts and returns logits [texts, n, V].
+        """
+        cache = self.open(capacity)
+
+        def run(ids: Tensor, start: int) -> Tensor:
+            cache.cursor.length = start
+            logits = self._model(input_ids=ids, use_cache=True, **{CACHE: cache}).logits
+            return logits.to(ids.device)  # the head of a model on several devices may be on another one
+
+        return torch.inference_mode()(run)
+
     def cut(self, cache: "_CursorCache", end: int) -> "_CursorCache":
         """Make the next passes over ``cache`` read only its first ``end`` positions, and return it."""
         cache.cursor.end = end
@@ -93,68 +118,19 @@ class PlainExecution:
         return PlainExecution(first_layers(self._model, depth))
 
 
-Execution = PlainExecution | FusedExecution | OnnxExecution
+Execution: TypeAlias = "PlainExecution | FusedExecution | CompiledExecution"
 
 
 def execution_of(model: CausalLM) -> Execution:
-    """Return the execution for a model on its device. Recordings and traces are kept with the model."""
-    if isinstance(model, OnnxDraft):
-        return OnnxExecution(model)
+    """Return the execution for a model on its device. It is kept with the model, except a plain one."""
+    kept: Execution | None = getattr(model, "execution", None)
+    if kept is not None:
+        return kept
     if not isinstance(model, FusedLlama):
-        return PlainExecution(model)
-    if model.execution is None:
-        recordable = model.embedding.weight.device.type == "cuda"
-        model.execution = GraphedExecution(model) if recordable else TracedExecution(model)
+        return PlainExecution(cast(PreTrainedModel, model))
+    recordable = model.embedding.weight.device.type == "cuda"
+    model.execution = GraphedExecution(model) if recordable else FusedExecution(model)
     return model.execution
-
-
-def batched_pass(model: CausalLM, texts: int, capacity: int) -> Callable[[Tensor, int], Tensor]:
-    """Return a function that runs passes over several texts of equal length.
-
-    Most of the time of a pass over one text is spent reading the weights. A batch reads them once for all
-    texts. Batches use other kernels than single texts, so results differ by rounding.
-
-    Args:
-        model: The model.
-        texts: Number of texts.
-        capacity: Cache length of each text.
-
-    Returns:
-        A function of ids [texts, n] and the position of the first id in every text. It writes to the caches
-        of all texts and returns logits [texts, n, V].
-    """
-    if isinstance(model, FusedLlama):
-        fused_cache = model.open(capacity, texts)
-
-        def fused_pass(ids: Tensor, start: int) -> Tensor:
-            places = fused_cache.places[start : start + ids.shape[1]]
-            # Matrix products process all texts at once; attention processes each text separately.
-            logits, _ = model(ids.flatten(), places, fused_cache, ids.numel())
-            return logits.unflatten(0, ids.shape)
-
-        return torch.inference_mode()(fused_pass)
-    if isinstance(model, OnnxDraft):
-        step, embedding = model.step, model.embedding
-        onnx_cache = step.open(capacity, texts)
-
-        def onnx_pass(ids: Tensor, start: int) -> Tensor:
-            # The attention of ONNX Runtime takes one token at a time from several texts.
-            columns = ids.split(1, dim=1)
-            logits = [
-                step.run(onnx_cache, start + place, 1, embedding(column))[0].clone()
-                for place, column in enumerate(columns)
-            ]
-            return torch.cat(logits, 1)
-
-        return torch.inference_mode()(onnx_pass)
-    cache = PlainExecution(model).open(capacity)
-
-    def plain_pass(ids: Tensor, start: int) -> Tensor:
-        cache.cursor.length = start
-        logits = model(input_ids=ids, use_cache=True, **{CACHE: cache}).logits
-        return logits.to(ids.device)  # the head of a model on several devices may be on another one
-
-    return torch.inference_mode()(plain_pass)
 
 
 def readable_positions(config: Any) -> int:

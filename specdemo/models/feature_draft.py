@@ -13,14 +13,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rot
 
 from specdemo.models.attention import grouped_attention, hiding
 from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
-from specdemo.models.fused_execution import (
-    EXAMPLE_ROWS,
-    IdleCaches,
-    Recorder,
-    Run,
-    cuda_recorder,
-    traced,
-)
+from specdemo.models.fused_execution import IdleCaches, Recorder, Run, cuda_recorder
 from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
 from specdemo.models.screened_head import Screen, screen_in
 from specdemo.records.limits import MAX_K
@@ -80,7 +73,7 @@ class FeatureDraft(nn.Module):
         id_map: Target id of each row of the head, shape [H], int64.
 
     Attributes:
-        screen: Approximates the head on CPU (``onnx_draft``); None if none was fitted.
+        screen: Approximates the head in compiled passes; None if none was fitted.
         record: Records steps on a GPU, by default as CUDA graphs. Tests replace it.
     """
 
@@ -103,8 +96,6 @@ class FeatureDraft(nn.Module):
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
         self.screen: Screen | None = None
-        # The trace that all runs share; at most one. It is in a list so that it does not become a submodule.
-        self.traces: list[Callable[..., tuple[Tensor, Tensor]]] = []
         self.record: Recorder | None = None
         self.idle = IdleCaches()
 
@@ -112,6 +103,10 @@ class FeatureDraft(nn.Module):
         """Return the draft's tensors by name, without the shared embedding."""
         borrowed = {id(tensor) for tensor in self.embedding.parameters()}
         return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
+
+    def runtime(self) -> "FeatureRuntime":
+        """Return the draft with a new cache."""
+        return FeatureRuntime(self)
 
     def step(self, states: Tensor, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Run the layer over new pairs.
@@ -141,7 +136,7 @@ class FeatureDraft(nn.Module):
 
 
 class _Append(nn.Module):
-    """A step of the draft over a cache of fixed length. All arguments are tensors, so it can be traced."""
+    """A step of the draft over a cache of fixed length. All arguments are tensors, so it can be recorded."""
 
     def __init__(self, draft: FeatureDraft):
         super().__init__()
@@ -239,13 +234,6 @@ class FeatureRuntime:
         if self._keys.shape != shape:
             weight = self.draft.norm.weight
             self._keys, self._values = weight.new_zeros(shape), weight.new_zeros(shape)
-        if self.device.type == "cpu":
-            if not self.draft.traces:
-                states = self._keys.new_zeros(EXAMPLE_ROWS, config.hidden_size)
-                ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long)
-                example = (states, ids, torch.arange(EXAMPLE_ROWS), self._keys, self._values)
-                self.draft.traces.append(traced(_Append(self.draft), example))
-            self._append = self.draft.traces[0]
 
     def _begin_recorded(self, shape: tuple[int, ...]) -> None:
         """Take an idle cache of this shape with its recorded steps, or make one."""

@@ -1,18 +1,15 @@
-"""Three ways to run a ``FusedLlama``: kernel by kernel, from a trace (CPU), or from CUDA graphs (GPU)."""
+"""Two ways to run a ``FusedLlama``: kernel by kernel, or from CUDA graphs."""
 
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues, LlamaCache
 
-EXAMPLE_ROWS = 2
-"""Number of tokens in the example pass for a trace."""
 MAX_FREE_CACHES = 6
 """Maximum number of unused caches kept for later runs. The one unused for longest is dropped first."""
 WARM_UP_PASSES = 3
@@ -43,6 +40,17 @@ class FusedExecution:
     def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
         return self.model(ids, cache.places[start : start + len(ids)], cache, rows, taps)
 
+    def batch(self, texts: int, capacity: int) -> Callable[[Tensor, int], Tensor]:
+        cache = self.model.open(capacity, texts)
+
+        def run(ids: Tensor, start: int) -> Tensor:
+            places = cache.places[start : start + ids.shape[1]]
+            # Matrix products process all texts at once; attention processes each text separately.
+            logits, _ = self.model(ids.flatten(), places, cache, ids.numel())
+            return logits.unflatten(0, ids.shape)
+
+        return torch.inference_mode()(run)
+
     def cut(self, cache: LlamaCache, end: int) -> LlamaCache:
         """Return a view of the first ``end`` positions of ``cache``. Passes over it run kernel by kernel."""
         held = (cache.keys[..., :end, :], cache.values[..., :end, :])
@@ -53,71 +61,6 @@ class FusedExecution:
 
     def first(self, depth: int) -> "FusedExecution":
         return FusedExecution(self.model.first(depth))
-
-
-class TracedExecution(FusedExecution):
-    """Runs a Llama-type model on the CPU from a trace, without Python between its kernels.
-
-    A pass of a small model starts about seven hundred short kernels, and Python takes a fifth of the pass's
-    time. A trace (TorchScript) starts the same kernels on the same tensors, so its results are bitwise equal.
-    Sizes are read from the tensors, so one trace works for any number of tokens and any capacity. Each model
-    has one ``TracedExecution``, and all runs share its traces.
-    """
-
-    def __init__(self, model: FusedLlama):
-        super().__init__(model)
-        self.passes: dict[tuple[int, ...], Callable[..., tuple[Tensor, ...]]] = {}
-
-    def prepare(self, cache: LlamaCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Trace a pass with these ``taps``, unless there is a trace already. It works for all ``sizes``."""
-        key = tuple(taps)
-        if key not in self.passes:
-            ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long, device=cache.places.device)
-            example = (ids, cache.places[:EXAMPLE_ROWS], *cache.tensors)
-            self.passes[key] = traced(_TensorPass(self.model, key), example)
-
-    def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
-        """Run a pass; use a trace if all rows are scored. Other passes (a prompt's) run kernel by kernel."""
-        whole = self.passes.get(tuple(taps)) if rows == len(ids) else None
-        if whole is None:
-            return super().run(ids, start, cache, rows, taps)
-        logits, *states = whole(ids, cache.places[start : start + len(ids)], *cache.tensors)
-        return logits, states[0] if states else None
-
-
-class _TensorPass(nn.Module):
-    """A pass whose arguments are all tensors, so that it can be traced."""
-
-    def __init__(self, model: FusedLlama, taps: tuple[int, ...]):
-        super().__init__()
-        self.model = model
-        self.taps = taps
-
-    def forward(
-        self,
-        ids: Tensor,
-        places: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        all_places: Tensor,
-    ) -> tuple[Tensor, ...]:
-        """Return the logits of every row [n, V] and, if there are taps, the outputs of the tapped layers."""
-        cache = LlamaCache(keys, values, cos, sin, all_places)
-        logits, states = self.model(ids, places, cache, ids.shape[0], self.taps)
-        return (logits,) if states is None else (logits, states)
-
-
-def traced(module: nn.Module, example: tuple[Tensor, ...]) -> Callable[..., Any]:
-    """Return a trace of ``module`` for the ``example`` inputs, or ``module`` itself if tracing fails."""
-    with warnings.catch_warnings(), torch.inference_mode():
-        # TorchScript is deprecated in favor of torch.compile, which needs a C++ compiler on the machine.
-        warnings.simplefilter("ignore")
-        try:
-            return cast(Callable[..., Any], torch.jit.trace(module, example, check_trace=False))
-        except RuntimeError:  # torch's error if the module cannot be traced
-            return module
 
 
 class IdleCaches:

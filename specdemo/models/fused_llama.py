@@ -15,7 +15,6 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Mod
 
 from specdemo.models.attention import attend, group_mask, hiding
 from specdemo.models.layer_views import is_dispatched
-from specdemo.models.packed_linear import linear_for
 from specdemo.models.reduced_draft import ReducedHeadDraft
 
 STACKS = (LlamaModel, MistralModel, Qwen2Model)
@@ -71,24 +70,15 @@ class FusedLlama(nn.Module):
     Args:
         model: A model that :func:`can_fuse` accepts. It cannot be used afterwards, because its layers are
             converted one by one, so that at most one of them is in memory twice.
-        precision: Precision of the layers, a key of ``packed_linear.DTYPES``.
-        head_precision: Precision of the output layer, a key of ``packed_linear.DTYPES``.
-        destination: Device that the model will run on; None for its current device.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel | ReducedHeadDraft,
-        precision: str,
-        head_precision: str,
-        destination: torch.device | None = None,
-    ):
+    def __init__(self, model: PreTrainedModel | ReducedHeadDraft):
         super().__init__()
         stack, head = model.get_submodule("model"), model.get_submodule("lm_head")
         assert isinstance(stack, STACKS) and isinstance(head, nn.Linear)
         self.config: PretrainedConfig = model.config
         self.generation_config = getattr(model, "generation_config", None)
-        # The ``GraphedExecution`` or ``TracedExecution`` that all runs of the model share.
+        # The execution that all runs of the model share.
         self.execution: Any = None
         self.embedding = stack.embed_tokens
         self.rotary = stack.rotary_emb
@@ -96,9 +86,9 @@ class FusedLlama(nn.Module):
         self.layers = nn.ModuleList()
         for index, layer in enumerate(stack.layers):
             assert isinstance(layer, LAYERS)
-            self.layers.append(_FusedLayer(layer, precision, destination))
+            self.layers.append(_FusedLayer(layer))
             stack.layers[index] = nn.Identity()
-        self.head = linear_for(head.weight, head.bias, head_precision, destination)
+        self.head = head
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the input embedding. Models of transformers have the same method."""
@@ -163,12 +153,7 @@ class FusedLlama(nn.Module):
 class _FusedLayer(nn.Module):
     """One decoder layer."""
 
-    def __init__(
-        self,
-        layer: LlamaDecoderLayer | MistralDecoderLayer | Qwen2DecoderLayer,
-        precision: str,
-        destination: torch.device | None,
-    ):
+    def __init__(self, layer: LlamaDecoderLayer | MistralDecoderLayer | Qwen2DecoderLayer):
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.width = attention.head_dim
@@ -178,7 +163,7 @@ class _FusedLayer(nn.Module):
         self.attention_norm = _RmsNorm(layer.input_layernorm)
         self.mlp_norm = _RmsNorm(layer.post_attention_layernorm)
         self.qkv, self.o, self.gate_up, self.down = (
-            _joined(linears, precision, destination)
+            _joined(linears)
             for linears in (
                 [attention.q_proj, attention.k_proj, attention.v_proj],
                 [attention.o_proj],
@@ -201,7 +186,6 @@ class _FusedLayer(nn.Module):
 
         Matrix products process all texts at once; attention processes each text separately.
         """
-        # Read sizes from shapes, never with len(): a trace would store the result of len() as a constant.
         turning = self.heads + self.kv_heads
         parts = self.qkv(self.attention_norm(states))
         parts = parts.view(keys.shape[0], -1, turning + self.kv_heads, self.width)
@@ -218,25 +202,14 @@ class _FusedLayer(nn.Module):
 
 
 class _RmsNorm(nn.Module):
-    """Root-mean-square norm (Zhang & Sennrich 2019) in as few kernels as possible.
-
-    On CPU, torch needs seven kernels for this norm but only one for a layer norm. The mean of [x, −x] is 0,
-    so the layer norm of [x, −x] contains the root-mean-square norm of x.
-    """
-
-    twice: Tensor
+    """Root-mean-square norm (Zhang & Sennrich 2019) as one kernel."""
 
     def __init__(self, norm: LlamaRMSNorm | MistralRMSNorm | Qwen2RMSNorm):
         super().__init__()
         self.weight, self.eps = norm.weight, norm.variance_epsilon
-        self.register_buffer("twice", torch.cat([norm.weight, norm.weight]).detach(), persistent=False)
 
     def forward(self, states: Tensor) -> Tensor:
-        width = states.shape[-1]
-        if states.device.type != "cpu":
-            return F.rms_norm(states, (width,), self.weight, self.eps)
-        mirrored = torch.cat([states, -states], -1)
-        return F.layer_norm(mirrored, (2 * width,), self.twice, None, self.eps)[..., :width]
+        return F.rms_norm(states, (states.shape[-1],), self.weight, self.eps)
 
 
 def can_fuse(model: PreTrainedModel | ReducedHeadDraft) -> bool:
@@ -264,9 +237,13 @@ def _is_plain(layer: nn.Module) -> bool:
     return all(type(child) is nn.Linear for child in children if hasattr(child, "weight"))
 
 
-def _joined(linears: Sequence[nn.Linear], precision: str, destination: torch.device | None) -> nn.Module:
+def _joined(linears: Sequence[nn.Linear]) -> nn.Linear:
     """Return one linear layer that computes several ``linears`` of the same input."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
     biased = linears[0].bias is not None
-    bias = torch.cat([linear.bias.detach() for linear in linears]) if biased else None
-    return linear_for(weight, bias, precision, destination)
+    joined = nn.Linear(weight.shape[1], weight.shape[0], bias=biased, device="meta")
+    joined.weight = nn.Parameter(weight, requires_grad=False)
+    if biased:
+        bias = torch.cat([linear.bias.detach() for linear in linears])
+        joined.bias = nn.Parameter(bias, requires_grad=False)
+    return joined

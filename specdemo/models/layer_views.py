@@ -55,6 +55,12 @@ def input_embedding(model: nn.Module) -> nn.Embedding:
     return cast(PreTrainedModel, model).get_input_embeddings()  # pyright: ignore[reportReturnType]
 
 
+def vocabulary_of(model: nn.Module) -> int:
+    """Return the number of ids of a model, V."""
+    own = getattr(model, "vocabulary", None)
+    return input_embedding(model).num_embeddings if own is None else own
+
+
 def output_layer(model: PreTrainedModel) -> nn.Linear:
     """Return the output layer, whose weight is [V, d]."""
     return cast(nn.Linear, model.get_output_embeddings())

@@ -37,7 +37,7 @@ class ReducedHeadDraft(nn.Module):
         id_map: Target ids of the draft's head rows, shape [H], int64, strictly increasing.
 
     Attributes:
-        screen: Approximates the head on CPU (``onnx_draft``); None if none was fitted.
+        screen: Approximates the head in compiled passes; None if none was fitted.
     """
 
     id_map: Tensor

@@ -16,6 +16,7 @@ from specdemo.models.batch_invariance import (
     ROWS,
     find_batch_invariant_rows,
     half_filled_runtime,
+    is_batch_invariant,
     random_ids,
 )
 from specdemo.models.execution import CausalLM, WholeModel
@@ -51,7 +52,7 @@ class PassCosts:
         """Return the costs of the target alone, measured on first use."""
         if TARGET_ALONE not in self.known:
             if self._rows is None:
-                self._rows = find_batch_invariant_rows(target)
+                self._rows = () if is_batch_invariant(target) else find_batch_invariant_rows(target)
             self.known[TARGET_ALONE] = measure_target(target, self._rows)
         return self.known[TARGET_ALONE]
 

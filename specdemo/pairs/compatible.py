@@ -8,7 +8,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from specdemo.models.attention import ATTENTION, UnsupportedAttentionError
 from specdemo.models.execution import CausalLM
-from specdemo.models.layer_views import input_embedding, output_layer
+from specdemo.models.layer_views import input_embedding, output_layer, vocabulary_of
 from specdemo.models.runtime import ModelRuntime, capacity_for
 from specdemo.records.limits import UserError
 
@@ -94,7 +94,7 @@ def _distance_after_rollback(model: PreTrainedModel) -> float:
     expert at single positions, which the median ignores.
     """
     runtime = ModelRuntime(model)
-    rows = input_embedding(model).num_embeddings
+    rows = vocabulary_of(model)
     ids = torch.randint(rows, (PROBE_TOKENS,), generator=torch.Generator().manual_seed(0)).to(runtime.device)
     # Prefer sdpa: eager attention rounds scores to bf16, which changes some models' logits too much.
     model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")

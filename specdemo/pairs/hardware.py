@@ -12,8 +12,8 @@ import transformers
 from torch import nn
 
 from specdemo import __version__
+from specdemo.models.compiled.threads import missing
 from specdemo.models.fused_execution import GraphedExecution
-from specdemo.models.packed_linear import has_half_kernel
 from specdemo.records.limits import UserError
 
 PLAYED = (
@@ -26,11 +26,6 @@ PLAYED = (
 X86_FLAGS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16")
 X86_FLAGS += ("amx_bf16", "amx_int8")
 ARM_FLAGS = ("asimd", "asimddp", "bf16", "i8mm", "sve")
-DRAFT_PRECISION = "int4"
-"""Precision on CPU of the drafts that ``specdemo train`` makes, where they do not run as ONNX graphs.
-
-It was the fastest in torch, with AVX-512 and with AVX2 alone. Rounding costs acceptance, never correctness.
-"""
 
 
 def best_device() -> str:
@@ -112,29 +107,24 @@ def _cpuinfo(field: str) -> str:
     return ""
 
 
-def precision_for(device: torch.device) -> tuple[str, str]:
-    """Return the precision of a target on ``device``, and the reason in a few words.
+def precision_for(device: torch.device) -> str:
+    """Return the fastest precision of a target on a GPU that does not change the target's weights."""
+    return "fp32" if _is_before_ampere(device) else "bf16"
 
-    It is the fastest precision that does not change the target's weights. fp16 (``packed_linear``), bf16 and
-    fp32 all represent a bf16 model's weights exactly. int8 and int4 round the weights and are used only on
-    request. On every x86 processor measured, fbgemm's fp16 weights were fastest, except on processors with
-    AMX, where bf16 was fastest.
+
+def arithmetic_of(device: torch.device, precision: str, drafts: str) -> str:
+    """Return sentences for the page: the precision of the weights, of the arithmetic, and of trained drafts.
+
+    Args:
+        device: The target's device.
+        precision: Precision of its weights.
+        drafts: Precision of the weights of drafts made by ``specdemo train``.
     """
     if device.type != "cpu":
-        if _is_before_ampere(device):
-            return "fp32", "the fastest exact precision on a GPU without bf16 (before Ampere)"
-        return "bf16", "the fastest exact precision on a GPU"
-    if _has_amx():
-        return "bf16", "the fastest exact precision on a processor with AMX"
-    if has_half_kernel():
-        return "fp16", "the fastest exact precision on an x86 processor without AMX"
-    return "fp32", "the exact precision that every processor computes"
-
-
-def _has_amx() -> bool:
-    """Return whether oneDNN uses AMX; ``ONEDNN_MAX_CPU_ISA`` can restrict it to a lesser instruction set."""
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
-    return "amx_bf16" in processor_flags() and (limit in ("", "ALL", "DEFAULT") or "AMX" in limit)
+        return f"Weights and arithmetic in {precision}; drafts run in {drafts}."
+    uncompiled = missing()
+    note = "" if uncompiled is None else f" Passes are not compiled, because {uncompiled}."
+    return f"Weights in {precision}, drafts in {drafts}; all arithmetic in fp32.{note}"
 
 
 def _is_before_ampere(device: torch.device) -> bool:

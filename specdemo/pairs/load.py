@@ -1,19 +1,20 @@
 """Loading of a pair: fetch both models, check them, place them on devices, measure them, warm them up."""
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
 
+from specdemo.models.compiled.threads import missing
 from specdemo.models.draft_files import count_parameters
-from specdemo.models.onnx_draft import GRAPH_PRECISION, OnnxDraft, OnnxFeatureDraft
-from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, has_half_kernel, use_huge_pages
 from specdemo.models.reduced_draft import is_reduced_draft
-from specdemo.pairs.embedded import Progress, mended_target, silent
-from specdemo.pairs.hardware import DRAFT_PRECISION, best_device, chosen_device, precision_for
+from specdemo.pairs.embedded import Progress, cache_folder, mended_target, silent
+from specdemo.pairs.hardware import arithmetic_of, best_device, chosen_device, precision_for
 from specdemo.pairs.hub import Files, within
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.model_loader import Loader, takes_precision, tokenizer_of
+from specdemo.pairs.model_loader import DTYPES, NAMES, ROUNDED, Loader, tokenizer_of
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import Placement, free_memory, plan
 from specdemo.pairs.presets import ALLOWANCE, SLACK
@@ -40,8 +41,8 @@ def load_pair(
     Args:
         target: A hub id or a folder; by default the embedded target.
         draft: A hub id or a folder, or ``"none"``; by default the embedded draft.
-        precision: ``bf16``, ``fp32``, or on CPU ``fp16``, ``int8`` or ``int4``; ``auto`` picks the fastest
-            that keeps the target's stored numbers.
+        precision: Precision of the weights: ``bf16``, ``fp32``, or on CPU ``int8``; ``auto`` keeps the
+            target's stored numbers.
         device: ``cpu``, ``cuda``, ``cuda:1``, …; by default CUDA if available.
         feature_draft, n_gram: Folders written by ``specdemo train`` for this target.
         progress: Called with each phase and its share of the whole, 0 to 1.
@@ -74,8 +75,6 @@ def load_sources(
     """
     pair = assemble_pair(sources, progress=within(progress, 0.0, 0.8))
     progress("Measuring pass costs", 0.8)
-    if pair.device.type == "cpu":
-        use_huge_pages()
 
     def measure() -> None:
         lanes = Lanes(pair)
@@ -113,34 +112,35 @@ def assemble_pair(sources: Sources, *, progress: Progress = silent, checked_on: 
 
 def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> Pair:
     place = _require_usable(sources, checked_on)
+    if place.type == "cpu" and missing() is None:
+        # Compiling takes seconds, while the models are fetched and read.
+        threading.Thread(target=_compile, name="compile", daemon=True).start()
     target_found = target_files(sources, within(progress, 0.0, 0.5))
     draft_found = draft_files(sources, within(progress, 0.5, 0.75))
-    precision, reason = sources.precision, "as requested"
-    if precision == AUTO_PRECISION:
-        precision, reason = precision_for(place)
+    precision = sources.precision
+    if precision == AUTO_PRECISION and place.type != "cpu":
+        precision = precision_for(place)
     spread = sources.device is None and checked_on is None and torch.cuda.device_count() > 1
     placement = (
         _planned(target_found, draft_found, precision) if spread else Placement(str(place), str(place))
     )
-    draft_precision = DRAFT_PRECISION if place.type == "cpu" else precision
-    loader = Loader(precision, draft_precision, placement, checked_on)
+    loader = Loader(precision, placement, checked_on)
     progress("Loading the models", 0.75)
     target = loader.model("target", target_found, within(progress, 0.75, 0.9))
-    if sources.precision == AUTO_PRECISION and not takes_precision(target, precision):
-        precision, reason = "fp32", "the fastest exact precision for this kind of model"
-        loader = replace(loader, precision=precision)
+    if precision == AUTO_PRECISION:
+        precision = NAMES.get(target.dtype, "fp32")
     tokenizer = tokenizer_of(target_found)
-    draft, id_map = loader.draft(draft_found, target, tokenizer, within(progress, 0.9, 1.0))
     # Drafts that use the target's parts come before ``finished``, which converts the target.
-    feature_draft = loader.feature_draft(sources.feature_folder, target)
-    if isinstance(draft, OnnxDraft) or isinstance(feature_draft, OnnxFeatureDraft):
-        draft_precision = GRAPH_PRECISION
+    embedding = loader.shared_embedding(target)
+    draft, id_map = loader.draft(draft_found, target, tokenizer, within(progress, 0.9, 1.0), embedding)
+    feature_draft = loader.feature_draft(sources.feature_folder, target, embedding)
+    drafts = precision if embedding is None else ROUNDED
     pair = Pair(
         target_name=target_found.name,
         draft_name=draft_found.name if draft_found else sources.draft,
         feature_draft=feature_draft,
         n_gram=loader.n_gram(sources.n_gram_folder, target),
-        target=loader.finished("target", target_found, target),
+        target=loader.finished("target", target_found, target, embedding),
         draft=draft,
         id_map=id_map,
         tokenizer=tokenizer,
@@ -148,9 +148,18 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
         pieces=PieceTable(tokenizer),
         target_revision=target_found.revision,
         draft_revision=draft_found.revision if draft_found else None,
-        precision_reason=f"Precision {precision}: {reason}; drafts run in {draft_precision}.",
+        precision_reason=arithmetic_of(place, precision, drafts),
     )
     return pair if checked_on is None else _moved(pair, place)
+
+
+def _compile() -> None:
+    from specdemo.models.compiled import compilation, linear, whole_pass
+
+    with suppress(UserError):  # without a home folder, code is compiled in memory
+        compilation.keep_in(cache_folder() / "compiled")
+    whole_pass.whole_pass.compile()
+    linear.product.compile()
 
 
 def _require_usable(sources: Sources, checked_on: str | None) -> torch.device:
@@ -164,10 +173,8 @@ def _require_usable(sources: Sources, checked_on: str | None) -> torch.device:
     sources.check()
     device = sources.device
     place = chosen_device(device) if checked_on is None else torch.device(device or best_device())
-    if precision in CPU_PRECISIONS and place.type != "cpu":
+    if precision == ROUNDED and place.type != "cpu":
         raise UserError(f"{precision} is made for the CPU; choose bf16 or fp32 on {place}.")
-    if precision == "fp16" and not has_half_kernel():
-        raise UserError("fp16 needs kernels that this processor does not have; choose auto or fp32.")
     return place
 
 

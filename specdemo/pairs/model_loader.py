@@ -1,25 +1,27 @@
 """Loading of a pair's models: read them, check them, and convert them to their fastest form."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import set_tqdm_hook
 
 from specdemo.models.attention import ATTENTION
+from specdemo.models.compiled.threads import missing
 from specdemo.models.execution import CausalLM, WholeModel
 from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.models.fused_llama import FusedLlama, can_fuse
-from specdemo.models.layer_views import is_dispatched
+from specdemo.models.layer_views import input_embedding, is_dispatched, vocabulary_of
 from specdemo.models.n_gram import NGramTable, load_n_gram
-from specdemo.models.onnx_draft import OnnxFeatureDraft, onnx_draft, onnx_feature_draft, runs_graphs
-from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, linear_share, pack_linears
 from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
 from specdemo.pairs.compatible import (
     PLAIN,
@@ -29,15 +31,26 @@ from specdemo.pairs.compatible import (
     require_rollback,
     require_same_tokens,
 )
-from specdemo.pairs.embedded import Progress
+from specdemo.pairs.embedded import Progress, silent
 from specdemo.pairs.hub import Files, counting_bar
 from specdemo.pairs.placement import Placement
 from specdemo.records.limits import UserError
 
-TARGET_HEAD_PRECISIONS = {"int4": "int8"}
-"""Precision of the target's output layer, for precisions of the other layers in which it differs."""
+if TYPE_CHECKING:  # numba takes half a second to import
+    from specdemo.models.compiled.feature import CompiledFeatureDraft
+    from specdemo.models.compiled.llama import CompiledLlama
+    from specdemo.models.compiled.product import Matrix
+
+DTYPES: dict[str, Any] = {"auto": "auto", "int8": "auto", "bf16": torch.bfloat16, "fp32": torch.float32}
+"""Type in which the weights are loaded; ``auto`` for the type in which they are stored."""
+NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+ROUNDED = "int8"
+CHECKED_TOKENS = 8
+MAX_ERROR = 0.3
+"""Maximum error of compiled logits, as a share of their standard deviation; torch may compute in bf16."""
 MIN_LINEAR_SHARE = 0.9
-"""Minimum share of a model's weights that must be in linear layers for a packed precision."""
+"""Minimum share of a model's weights that must be in linear layers to round it."""
+_log = logging.getLogger(__name__)
 
 Loaded = TypeVar("Loaded", bound=PreTrainedModel | ReducedHeadDraft)
 
@@ -47,16 +60,19 @@ class Loader:
     """Loads the models of one pair, with common settings.
 
     Attributes:
-        precision: Precision of the target, and of a draft model that is a whole model.
-        draft_precision: Precision of drafts made by ``specdemo train``.
+        precision: Precision of the target, and of a draft model that is a whole model, a key of ``DTYPES``.
         placement: Devices that the models will run on.
         checked_on: Device on which the models are loaded and checked; None for the devices in ``placement``.
     """
 
     precision: str
-    draft_precision: str
     placement: Placement
     checked_on: str | None
+
+    @property
+    def compiles(self) -> bool:
+        """Whether passes of Llama-type models are compiled."""
+        return self.placement.target == "cpu" and missing() is None
 
     def model(self, role: str, files: Files, progress: Progress) -> PreTrainedModel:
         """Load a transformers model, and check that its cache can be rolled back.
@@ -94,21 +110,39 @@ class Loader:
             require_rollback(role, files.name, model)
         return model
 
-    def finished(self, role: str, files: Files, model: PreTrainedModel) -> WholeModel:
+    def shared_embedding(self, target: PreTrainedModel) -> "Matrix | None":
+        """Return the target's embedding for compiled passes; None if they are not compiled."""
+        if not (self.compiles and can_fuse(target)):
+            return None
+        from specdemo.models.compiled.product import pack
+
+        return pack(input_embedding(target).weight, rounded=self.precision == ROUNDED)
+
+    def finished(
+        self, role: str, files: Files, model: PreTrainedModel, embedding: "Matrix | None" = None
+    ) -> WholeModel:
         """Convert a model to its fastest form; raise ``UserError`` if its logits are NaN or infinite.
 
         ``model`` must not be used afterwards.
         """
-        head = TARGET_HEAD_PRECISIONS.get(self.precision)
-        finished = executable(model, self.precision, head, torch.device(getattr(self.placement, role)))
-        if isinstance(finished, FusedLlama):
+        again = partial(self.model, role, files, silent)
+        finished = self.executable(model, self.precision == ROUNDED, embedding, again)
+        if finished is not model:
             require_numbers(role, files.name, finished)
         return finished
 
     def draft(
-        self, files: Files | None, target: PreTrainedModel, tokenizer: Any, progress: Progress
+        self,
+        files: Files | None,
+        target: PreTrainedModel,
+        tokenizer: Any,
+        progress: Progress,
+        embedding: "Matrix | None" = None,
     ) -> tuple[CausalLM | None, torch.Tensor | None]:
         """Load the draft model and check that it fits ``target``.
+
+        Args:
+            embedding: The target's, from :meth:`shared_embedding`.
 
         Returns:
             The draft model and its id map, shape [H]. The id map is None if the draft scores all target ids;
@@ -117,25 +151,19 @@ class Loader:
         if files is None:
             return None, None
         if is_reduced_draft(files.folder):
-            precision, device = self.draft_precision, torch.device(self.placement.target)
-
-            def small(attention: str, dtype: torch.dtype) -> ReducedHeadDraft:
-                found = load_draft(files.folder, target, attention, dtype)
-                require_known_ids(found.id_map, target)
-                return found
-
-            if runs_graphs(device) and (graph := onnx_draft(small("sdpa", torch.float32))) is not None:
-                return graph, graph.id_map
-            plain = small(ATTENTION, DTYPES[precision])
-            return executable(plain, precision, None, device), plain.id_map
+            dtype = torch.float32 if self.placement.target == "cpu" else None
+            again = partial(load_draft, files.folder, target, ATTENTION, dtype)
+            small = again()
+            require_known_ids(small.id_map, target)
+            return self.executable(small, embedding is not None, embedding, again), small.id_map
         draft = self.model("draft", files, progress)
         require_same_tokens(tokenizer, tokenizer_of(files))
         id_map = align_rows(target, draft)
         return self.finished("draft", files, draft), id_map
 
     def feature_draft(
-        self, path: Path | None, target: PreTrainedModel
-    ) -> FeatureDraft | OnnxFeatureDraft | None:
+        self, path: Path | None, target: PreTrainedModel, embedding: "Matrix | None" = None
+    ) -> "FeatureDraft | CompiledFeatureDraft | None":
         """Load the feature draft in ``path``, which shares the target's embedding; None if ``path`` is None.
 
         Raises:
@@ -143,22 +171,20 @@ class Loader:
         """
         if path is None:
             return None
-        precision, device = self.draft_precision, torch.device(self.placement.target)
-
-        def loaded(dtype: torch.dtype) -> FeatureDraft:
-            try:
-                found = load_feature_draft(path, target, dtype)
-            except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-                raise UserError(
-                    f"Cannot load a feature draft of this target from {path}; name a folder written by "
-                    "`specdemo train --kind feature` for it."
-                ) from error
-            require_known_ids(found.id_map, target)
+        try:
+            dtype = torch.float32 if self.placement.target == "cpu" else None
+            found = load_feature_draft(path, target, dtype)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise UserError(
+                f"Cannot load a feature draft of this target from {path}; name a folder written by "
+                "`specdemo train --kind feature` for it."
+            ) from error
+        require_known_ids(found.id_map, target)
+        if embedding is None:
             return found
+        from specdemo.models.compiled.feature import CompiledFeatureDraft
 
-        if runs_graphs(device) and (graph := onnx_feature_draft(loaded(torch.float32))) is not None:
-            return graph
-        return pack_linears(loaded(DTYPES[precision]), precision, precision, device)
+        return CompiledFeatureDraft(found, embedding)
 
     def n_gram(self, path: Path | None, target: PreTrainedModel) -> NGramTable | None:
         """Load the n-gram table in ``path``; return None if ``path`` is None.
@@ -176,40 +202,69 @@ class Loader:
                 "`specdemo train --kind n-gram` for it."
             ) from error
 
+    def executable(
+        self,
+        model: Loaded,
+        rounded: bool,
+        embedding: "Matrix | None",
+        again: "Callable[[], Loaded]",
+    ) -> "Loaded | FusedLlama | CompiledLlama":
+        """Return ``model`` in its fastest form; the model passed in must not be used again.
 
-def executable(
-    model: Loaded,
-    precision: str,
-    head_precision: str | None = None,
-    destination: torch.device | None = None,
-) -> Loaded | FusedLlama:
-    """Return ``model`` in its fastest form on this machine; the model passed in must not be used again.
+        Args:
+            model: A model of transformers, or a reduced-head draft.
+            rounded: Whether to round the weights to int8.
+            embedding: The target's embedding, from :meth:`shared_embedding`.
+            again: Loads the model again, if compiled passes compute other logits than torch.
 
-    Args:
-        model: A model of transformers, or a reduced-head draft.
-        precision: Precision of the layers, a key of ``packed_linear.DTYPES``.
-        head_precision: Precision of the output layer; None for ``precision``.
-        destination: Device that the model will run on; None for its current device.
+        Raises:
+            UserError: Most of the model's weights are not in linear layers, so they cannot be rounded.
+        """
+        if is_dispatched(model):
+            return model  # accelerate's hooks work only with the original modules
+        if self.placement.target != "cpu":
+            return FusedLlama(model) if can_fuse(model) else model
+        if rounded and not can_fuse(model) and linear_share(model) < MIN_LINEAR_SHARE:
+            raise UserError(
+                f"{type(model).__name__} keeps its weights in layers that int8 does not reach; "
+                "choose bf16 or fp32."
+            )
+        uncompiled = missing()
+        if uncompiled is not None:
+            _log.warning("Passes are not compiled, because %s.", uncompiled)
+            return model.float()
+        if can_fuse(model):
+            return _compiled(model, rounded, embedding) or again().float()
+        from specdemo.models.compiled.linear import compile_linears
 
-    Raises:
-        UserError: Most of the model's weights are not in linear layers, so the precision cannot be used.
-    """
-    head_precision = head_precision or precision
-    if is_dispatched(model):
-        return model  # accelerate's hooks work only with the original modules
-    if can_fuse(model):
-        return FusedLlama(model, precision, head_precision, destination)
-    if not takes_precision(model, precision):
-        raise UserError(
-            f"{type(model).__name__} keeps its weights in layers that {precision} does not reach; "
-            "choose bf16 or fp32."
-        )
-    return pack_linears(model, precision, head_precision, destination)
+        return compile_linears(model, rounded)
 
 
-def takes_precision(model: PreTrainedModel | ReducedHeadDraft, precision: str) -> bool:
-    """Return whether a model can run in ``precision``; some need most weights to be in linear layers."""
-    return precision not in CPU_PRECISIONS or can_fuse(model) or linear_share(model) >= MIN_LINEAR_SHARE
+@torch.inference_mode()
+def _compiled(model: Any, rounded: bool, embedding: "Matrix | None") -> "CompiledLlama | None":
+    """Return a model for compiled passes; None if these compute other logits than torch."""
+    from specdemo.models.compiled.llama import CompiledLlama
+
+    ids = getattr(model, "id_map", torch.arange(vocabulary_of(model)))[:CHECKED_TOKENS]
+    wanted = model(input_ids=ids[None]).logits[0].float()
+    compiled = CompiledLlama(model, rounded, embedding)
+    execution = compiled.execution
+    logits, _ = execution.run(ids, 0, execution.open(len(ids)), len(ids), ())
+    best = wanted.argmax(-1, keepdim=True)  # with a screen, only the largest logits are exact
+    error = (logits.gather(1, best) - wanted.gather(1, best)).abs().max()
+    if error <= MAX_ERROR * wanted.std() or not wanted.isfinite().all():
+        return compiled
+    _log.warning("Passes are not compiled: their logits differ from torch's by %.2g.", error)
+    return None
+
+
+def linear_share(model: nn.Module) -> float:
+    """Return the share of a model's weights, embeddings excluded, that are in linear layers."""
+    linears = [m.weight for m in model.modules() if type(m) is nn.Linear]
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    others = [p for p in model.parameters() if p.dim() > 1 and id(p) not in embeddings]
+    total = sum(p.numel() for p in {id(p): p for p in (*linears, *others)}.values())
+    return sum(w.numel() for w in linears) / total if total else 0.0
 
 
 def tokenizer_of(files: Files) -> Any:

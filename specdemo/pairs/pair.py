@@ -2,22 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from specdemo.models.execution import CausalLM, WholeModel, readable_positions
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.fused_llama import FusedLlama
-from specdemo.models.layer_views import input_embedding
+from specdemo.models.layer_views import vocabulary_of
 from specdemo.models.n_gram import LearningTable, NGramTable
-from specdemo.models.onnx_draft import OnnxFeatureDraft
 from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.hardware import place_of
 from specdemo.records.drafter_kinds import FEATURE_DRAFT, NEEDED_NAMES, PROMPT_LOOKUP, drafters_with
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Mode, RunConfig
+
+if TYPE_CHECKING:
+    from specdemo.models.compiled.feature import CompiledFeatureDraft
 
 Stop = Callable[[], bool]
 """A callback that is called regularly. If it returns True, the current work ends."""
@@ -53,7 +55,7 @@ class Pair:
     tokenizer: Any
     precision: str
     pieces: PieceTable
-    feature_draft: FeatureDraft | OnnxFeatureDraft | None = None
+    feature_draft: "FeatureDraft | CompiledFeatureDraft | None" = None
     n_gram: NGramTable | LearningTable | None = None
     target_revision: str | None = None
     draft_revision: str | None = None
@@ -85,7 +87,7 @@ class Pair:
     @property
     def vocab(self) -> int:
         """Number of ids of the target, V."""
-        return input_embedding(self.target).num_embeddings
+        return vocabulary_of(self.target)
 
     @property
     def eos_ids(self) -> frozenset[int]:

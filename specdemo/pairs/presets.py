@@ -8,15 +8,14 @@ from specdemo.records.limits import unknown_pair
 from specdemo.shipped import EMBEDDED
 
 HEAVY = ("auto", "bf16", "fp32")
-ALL = (*HEAVY, "fp16", "int8", "int4")
+ALL = (*HEAVY, "int8")
 ALLOWANCE = 2**30
 """Bytes besides the weights: key/value caches of three lanes over some thousand positions, logits and their
 warped copies, and the libraries' own workspaces."""
 SLACK = 1.1
 """Factor for memory that allocators keep unused, and for a layer that exists twice while it is packed."""
-LOADED_BYTES = {"auto": 4, "bf16": 2, "fp16": 4, "fp32": 4, "int8": 2, "int4": 2}
+LOADED_BYTES = {"auto": 4, "bf16": 2, "fp32": 4, "int8": 2}
 """Bytes per parameter of a loaded model; for ``auto`` the maximum of the precisions that it may choose."""
-SMALLER_ONCE_PACKED = ("fp16", "int8", "int4")
 
 REVISIONS = {
     "Qwen/Qwen2.5-0.5B-Instruct": "7ae557604adf67be50417f59c2c2f167def9a775",
@@ -100,12 +99,11 @@ class Preset:
     def needed_bytes(self, precision: str) -> int:
         """Return the expected peak memory, in bytes, for loading and running the pair.
 
-        Both models are loaded before either is packed, so int8 and int4 need as much memory as bf16. In other
-        precisions except fp16, packing a tied output layer creates a second copy of the embedding.
+        Both models are loaded before either is converted, so int8 needs as much memory as bf16. A tied
+        embedding may be in memory twice, while it is converted or as an output layer of another type.
         """
         parameters = sum(
-            model.parameters + (model.embedding if model.tied and precision not in SMALLER_ONCE_PACKED else 0)
-            for model in (self.target, self.draft)
+            model.parameters + (model.embedding if model.tied else 0) for model in (self.target, self.draft)
         )
         return ALLOWANCE + int(SLACK * LOADED_BYTES[precision] * parameters)
 

@@ -35,9 +35,9 @@ class Sources:
             target uses its own table, and other targets have none.
         device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models. By default CUDA if available; on a machine
             with several GPUs, ``placement.plan`` then chooses the devices.
-        precision: Precision of the target and of a draft that is a whole model: ``bf16``, ``fp32``, or on CPU
-            ``fp16``, ``int8`` or ``int4``; ``auto`` for ``hardware.precision_for``. On CPU, drafts from
-            ``specdemo train`` run in ``hardware.DRAFT_PRECISION``.
+        precision: Precision of the weights of the target and of a draft that is a whole model: ``bf16``,
+            ``fp32``, or on CPU ``int8``; ``auto`` for ``hardware.precision_for``. On CPU, drafts from
+            ``specdemo train`` run in int8, as they are stored.
         target_revision: Branch, tag or commit of the target on the hub; None for its main branch.
         draft_revision: Branch, tag or commit of the draft on the hub; None for its main branch.
     """

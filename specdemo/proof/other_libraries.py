@@ -6,7 +6,7 @@ its sums in another order than k + 1 passes over one token, so logits differ by 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -35,9 +35,9 @@ class GrowingRuntime(ModelRuntime):
 
     def __init__(self, model: WholeModel):
         super().__init__(model)
-        # A trace or a CUDA graph would be made anew for every length of the cache.
+        # A CUDA graph would be made anew for every length of the cache.
         self.execution: Any = (
-            FusedExecution(model) if isinstance(model, FusedLlama) else PlainExecution(model)
+            FusedExecution(model) if isinstance(model, FusedLlama) else PlainExecution(cast(Any, model))
         )
         self.best: dict[int, dict[int, float]] = {}
 
@@ -53,6 +53,12 @@ class GrowingRuntime(ModelRuntime):
     def _run(self, ids: Tensor, rows: int) -> Tensor:
         cache = self.execution.cut(self.cache, self.length + len(ids))
         return self.execution.run(ids, self.length, cache, rows, ())[0]
+
+
+def as_in_transformers(model: WholeModel) -> Any:
+    """Return a model whose passes run as in transformers; a compiled one gets its torch modules again."""
+    restored = getattr(model, "restored", None)
+    return model if restored is None else restored()
 
 
 @dataclass(frozen=True)
@@ -100,11 +106,11 @@ def compare_as_others(
     Raises:
         UserError: The pair lacks a model that the drafter needs, or a prompt cannot be run.
     """
-    lanes = Lanes(pair)
+    lanes, target = Lanes(pair), as_in_transformers(pair.target)
     for prompt in prompts:
         own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
         prompt_ids = pair.prompt_ids(own)
-        alone, verifying = GrowingRuntime(pair.target), GrowingRuntime(pair.target)
+        alone, verifying = GrowingRuntime(target), GrowingRuntime(target)
         verifying.begin(run_capacity(len(prompt_ids), own.max_new_tokens))
         ways = (
             autoregress(alone, prompt_ids, own, pair.eos_ids, stop),

@@ -27,8 +27,7 @@ of tokens takes some minutes."""
 DRAFTERS = tuple(kind.name for kind in KINDS.values() if kind.module)
 """The drafters that a request may name."""
 AUTO_PRECISION = "auto"
-PRECISIONS = (AUTO_PRECISION, "bf16", "fp16", "fp32", "int8", "int4")
-"""``auto`` and the keys of ``packed_linear.DTYPES``, repeated here so that checks do not import torch."""
+PRECISIONS = (AUTO_PRECISION, "bf16", "fp32", "int8")
 PAIRS = (
     "embedded",
     "qwen2.5-7b",

@@ -16,10 +16,9 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from specdemo.models.attention import additive_mask
 from specdemo.models.execution import CACHE
 from specdemo.models.layer_views import decoder_layers, hidden_states
-from specdemo.models.packed_linear import DTYPES, pack_linears
 from specdemo.pairs.embedded import embedded_target, printing
 from specdemo.pairs.hardware import played, precision_for, processor_flags
-from specdemo.pairs.model_loader import loading, takes_precision
+from specdemo.pairs.model_loader import DTYPES, loading
 from specdemo.shipped import EMBEDDED
 
 BATCHED_ATTENTION = "specdemo_batched"
@@ -35,11 +34,11 @@ def batch_precision(device: torch.device) -> str:
     """Return the precision in which passes over many rows are fastest on ``device``.
 
     Arithmetic, not memory, limits the speed of a large batch. So bf16 is fastest on a processor with AVX-512
-    BF16, although it is not for a single row. All other devices use the choice of ``hardware.precision_for``.
+    BF16, and fp32 on other processors.
     """
-    if device.type == "cpu" and "avx512_bf16" in processor_flags() and not played():
-        return "bf16"
-    return precision_for(device)[0]
+    if device.type != "cpu":
+        return precision_for(device)
+    return "bf16" if "avx512_bf16" in processor_flags() and not played() else "fp32"
 
 
 def target_folder(target: str) -> str:
@@ -51,17 +50,6 @@ def load_target(folder: str, device: torch.device, precision: str = "bf16") -> P
     """Load the target in ``folder`` or with this hub id; raise ``UserError`` if it cannot be loaded."""
     model = loading(AutoModelForCausalLM.from_pretrained, folder, dtype=DTYPES[precision])
     return model.to(device).eval()
-
-
-def pack_target(model: PreTrainedModel, device: torch.device, precision: str) -> PreTrainedModel:
-    """Pack a target for fast CPU passes, in fp32 if ``precision`` does not suit its layers.
-
-    On other devices, and in bf16, return it unchanged.
-    """
-    if device.type != "cpu" or precision == "bf16":
-        return model
-    packed = precision if takes_precision(model, precision) else "fp32"
-    return pack_linears(model, packed, packed)
 
 
 class BatchedDecoder:

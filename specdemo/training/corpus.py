@@ -18,7 +18,6 @@ from specdemo.training.batched import (
     SampledBatch,
     batch_precision,
     load_target,
-    pack_target,
     target_folder,
 )
 from specdemo.training.budget import StageClock
@@ -97,7 +96,7 @@ def write_corpus(
         return held
     path = target_folder(target)
     precision = batch_precision(device)
-    model = pack_target(load_target(path, device, precision), device, precision)
+    model = load_target(path, device, precision)
     clock = StageClock("writing", total=tokens, done=held)
     writer = CorpusWriter(model, loading(AutoTokenizer.from_pretrained, path), forbidden, seed, clock)
     for groups in rounds:

@@ -4,14 +4,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from specdemo.models.packed_linear import as_int4, takes_int4
 from specdemo.training.budget import BATCH_TOKENS, StageClock
 from specdemo.training.labelled_text import LabelledSequence, save_atomically
 from specdemo.training.students import Student
@@ -97,8 +95,7 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
         warm = min(1.0, (step + 1) / max(1, recipe.warmup_steps))
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * warm * (0.55 + 0.45 * math.cos(math.pi * clock.progress))
-        # The draft will run in int4 on a CPU and in bf16 elsewhere, so every other step uses int4 weights.
-        losses.append(train_step(student, batch, columns, recipe.precision, optimiser, rounded=step % 2 == 1))
+        losses.append(train_step(student, batch, columns, recipe.precision, optimiser))
         step += 1
         clock.advance(sum(len(item.ids) for item in batch), 1)
         if step % LOG_STEPS == 0:
@@ -120,13 +117,11 @@ def train_step(
     columns: Tensor,
     precision: str,
     optimiser: torch.optim.Optimizer,
-    rounded: bool = False,
 ) -> float:
-    """Take one optimizer step and return the loss before it; ``rounded`` uses gradients at int4 weights."""
+    """Take one optimizer step and return the loss before it."""
     optimiser.zero_grad()
-    with int4_weights(student) if rounded else nullcontext():
-        loss = batch_loss(student, batch, columns, precision)
-        loss.backward()
+    loss = batch_loss(student, batch, columns, precision)
+    loss.backward()
     nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], MAX_GRADIENT)
     optimiser.step()
     return loss.item()
@@ -162,26 +157,6 @@ def hybrid_loss(log_q: Tensor, p: Tensor) -> Tensor:
     kl = -(p * log_q).sum(-1)
     acceptance = log_q.exp().minimum(p).sum(-1).clamp_min(1e-6)
     return 0.5 * kl - 0.5 * acceptance.log()
-
-
-@contextmanager
-def int4_weights(student: Student) -> Iterator[None]:
-    """Round the student's weight matrices to int4 as ``packed_linear`` does, and restore them on exit.
-
-    Gradients computed inside the context belong to the rounded weights; the optimizer later applies them to
-    the full-precision weights (the "straight-through" estimator, Bengio et al. 2013).
-    """
-    linears = [module.weight for module in student.module.modules() if type(module) is nn.Linear]
-    matrices = [weight for weight in linears if takes_int4(weight)]
-    full = [weight.data for weight in matrices]
-    try:
-        with torch.no_grad():
-            for weight in matrices:
-                weight.data = as_int4(weight)
-        yield
-    finally:
-        for weight, kept in zip(matrices, full, strict=True):
-            weight.data = kept
 
 
 @torch.no_grad()

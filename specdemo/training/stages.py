@@ -21,7 +21,7 @@ from specdemo.pairs.model_loader import loading
 from specdemo.pairs.pair import eos_ids_of
 from specdemo.records.limits import UserError
 from specdemo.shipped import EMBEDDED
-from specdemo.training.batched import batch_precision, load_target, pack_target, target_folder
+from specdemo.training.batched import batch_precision, load_target, target_folder
 from specdemo.training.budget import (
     BATCH_TOKENS,
     EVALUATION_SHARE,
@@ -156,7 +156,7 @@ def _text_writer(
             (work / PLAN).unlink()  # there is no text yet, so another attempt may change the settings
             raise
     taps = default_taps(config.num_hidden_layers) if plan.kind == FEATURE else ()
-    return pack_target(target, place, precision), taps
+    return target, taps
 
 
 def _student(plan: Plan, target: PreTrainedModel, id_map: torch.Tensor) -> Student:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from specdemo.models.packed_linear import DTYPES
 
 from specdemo.cli.serve import check_address
-from specdemo.models.packed_linear import DTYPES
 from specdemo.pairs.presets import PRESETS
 from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS
 

@@ -24,6 +24,7 @@ from helpers.samples import (
     timed_by_verdict,
 )
 from helpers.tiny import TableRuntime, config_for, emitted, padding, tiny_llama
+from specdemo.models.packed_linear import DTYPES
 
 import specdemo.engine.rules
 from specdemo.drafters.draft_model import DraftModelDrafter
@@ -31,7 +32,6 @@ from specdemo.engine.draft_length import AutoLength, PlannedLength
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.fused_llama import FusedLlama
-from specdemo.models.packed_linear import DTYPES
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Round, Rule
 

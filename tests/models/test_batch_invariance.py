@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 from helpers.tiny import tiny_llama
+from specdemo.models.packed_linear import GROUP, PackedLinear
 from torch import nn
 
 from specdemo.models import batch_invariance
 from specdemo.models.batch_invariance import cancelling, find_batch_invariant_rows, rows_summed_alike
-from specdemo.models.packed_linear import GROUP, PackedLinear
 from specdemo.models.runtime import ModelRuntime
 
 OUTPUTS, INPUTS = 96, 8 * GROUP

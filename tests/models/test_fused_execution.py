@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.recorder import Recorder, recorded
 from helpers.tiny import at_least, config_for, emitted, nearby, tiny_llama
+from specdemo.models.packed_linear import DTYPES
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -16,7 +17,6 @@ from specdemo.engine.speculate import speculate
 from specdemo.models.attention import attend, group_mask
 from specdemo.models.fused_execution import MAX_FREE_CACHES, GraphedExecution, TracedExecution
 from specdemo.models.fused_llama import FusedLlama
-from specdemo.models.packed_linear import DTYPES
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Rule, Status
 

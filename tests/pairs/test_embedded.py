@@ -9,9 +9,9 @@ import pytest
 import torch
 from helpers.tiny import emitted
 from safetensors import safe_open
+from specdemo.models.packed_linear import DTYPES
 
 from specdemo.bench.prompts import read_prompts
-from specdemo.models.packed_linear import DTYPES
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.embedded import embedded_target
 from specdemo.pairs.lanes import Lanes

@@ -7,13 +7,13 @@ import pytest
 import torch
 from helpers.tiny import config_for
 from helpers.tiny_training import KilledError, random_prompts
+from specdemo.models.packed_linear import Int4Linear, takes_int4
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.feature import FeatureDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
 from specdemo.models.feature_draft import FeatureRuntime, feature_draft_for
-from specdemo.models.packed_linear import Int4Linear, takes_int4
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft, save_draft, slice_of_target
 from specdemo.models.runtime import ModelRuntime
 from specdemo.training import distil as distil_module

@@ -1,0 +1,87 @@
+"""Compiled functions: their compilation, their cache on disk, and how they run on torch's threads."""
+
+import ctypes
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from llvmlite import binding
+from numba import cfunc, types
+from numba.core import config
+
+from specdemo.models.compiled import threads
+
+_LOCK = threading.Lock()
+_folder: list[Path] = []
+
+# Symbols of torch's OpenMP library: numba caches code that calls symbols, but not code with addresses.
+for _name in ("omp_get_thread_num", "GOMP_barrier"):
+    _symbol = getattr(threads.library(), _name, None)
+    if _symbol is not None:
+        binding.add_symbol(_name, ctypes.cast(_symbol, ctypes.c_void_p).value)
+thread_number = types.ExternalFunction("omp_get_thread_num", types.int32())
+barrier = types.ExternalFunction("GOMP_barrier", types.void())
+
+
+class Compiled:
+    """A function that every thread of a parallel region calls with the address of its arguments.
+
+    Args:
+        signature: The function's type in numba.
+        function: The function.
+    """
+
+    def __init__(self, signature: Any, function: Callable[[Any], None]):
+        self._signature, self._function = signature, function
+        self._code: Any = None
+
+    def compile(self) -> int:
+        """Return the address of the function; the first call compiles it, or loads it from the cache."""
+        if self._code is None:
+            with _LOCK:
+                if self._code is None:
+                    self._code = self._compiled()
+        return self._code.address
+
+    def run(self, arguments: int, count: int) -> None:
+        """Call the function on ``count`` threads."""
+        threads.parallel(self.compile(), arguments, count)
+
+    def _compiled(self) -> Any:
+        folder = _private(_folder[0] / _version()) if _folder else None
+        if folder is None:
+            return cfunc(self._signature)(self._function)
+        numba_config: Any = config
+        before, numba_config.CACHE_DIR = numba_config.CACHE_DIR, str(folder)
+        try:
+            return cfunc(self._signature, cache=True)(self._function)
+        finally:
+            numba_config.CACHE_DIR = before
+
+
+def keep_in(folder: Path) -> None:
+    """Keep compiled code in ``folder``, if it belongs to this user alone: numba reads pickles from it."""
+    _folder[:] = [folder]
+
+
+def _version() -> str:
+    """Return a name for the code: numba's cache does not notice changes in other modules."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _private(folder: Path) -> Path | None:
+    """Make a folder that only this user can write; return None if that is impossible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = folder.stat()
+    except OSError:
+        return None
+    owned = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    return folder if owned and not status.st_mode & 0o022 and os.access(folder, os.W_OK) else None

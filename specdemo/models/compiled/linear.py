@@ -1,0 +1,83 @@
+"""A linear layer over the compiled product, for models whose whole pass is not compiled."""
+
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numba import carray, types
+from torch import Tensor, nn
+
+from specdemo.models.compiled import compilation, threads
+from specdemo.models.compiled.product import (
+    BLOCK,
+    BLOCKS,
+    INPUTS,
+    KINDS,
+    MATRIX_FIELDS,
+    multiply,
+    pack,
+    padded,
+)
+from specdemo.models.compiled.vectors import longs
+
+M = TypeVar("M", bound=nn.Module)
+
+MATRIX, ROWS_IN, ROW_COUNT, RESULTS, COUNT, BUFFERS = range(6)
+FIELDS = 6
+"""Fields of a product, int64."""
+
+
+def run_product(pointer) -> None:
+    """Compute a thread's part of a product, described by ``FIELDS`` numbers at ``pointer``."""
+    c = carray(pointer, (FIELDS,))
+    me = np.int64(compilation.thread_number())
+    matrix = carray(longs(c[MATRIX]), (MATRIX_FIELDS,))
+    width, blocks = matrix[INPUTS], matrix[BLOCKS]
+    buffer = c[BUFFERS] + me * BLOCK * width * 4
+    first, last = blocks * me // c[COUNT], blocks * (me + 1) // c[COUNT]
+    multiply(c[MATRIX], c[ROWS_IN], width, c[ROW_COUNT], c[RESULTS], blocks * BLOCK, first, last, buffer)
+
+
+product = compilation.Compiled(types.void(types.CPointer(types.int64)), run_product)
+
+
+class CompiledLinear(nn.Module):
+    """A linear layer with weights as they are stored, or rounded to int8, and arithmetic in fp32.
+
+    Args:
+        weight: Shape [out, in].
+        bias: Shape [out], if there is one.
+        rounded: Whether to round the weights to int8.
+
+    Attributes:
+        shape: Shape of the weight, [out, in].
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, rounded: bool = False):
+        super().__init__()
+        self.shape = weight.shape
+        self._matrix = pack(weight, bias, rounded=rounded)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map inputs [..., in] to outputs [..., out], both fp32."""
+        matrix, (outputs, width) = self._matrix, self.shape
+        rows = F.pad(inputs.reshape(-1, width), (0, padded(width) - width)).contiguous()
+        results = torch.empty(len(rows), matrix.padded_outputs)
+        if len(rows):
+            count = threads.count()
+            buffers = torch.empty(count, BLOCK * rows.shape[1])
+            c = torch.tensor(
+                [matrix.address, rows.data_ptr(), len(rows), results.data_ptr(), count, buffers.data_ptr()]
+            )
+            product.run(c.data_ptr(), count)
+        return results[:, :outputs].unflatten(0, inputs.shape[:-1])
+
+
+def compile_linears(model: M, rounded: bool) -> M:
+    """Replace every linear layer of ``model``; its other layers compute in fp32. The model is changed."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear and child.weight.dtype in KINDS:
+                setattr(parent, name, CompiledLinear(child.weight, child.bias, rounded))
+    return model.float()

@@ -1,0 +1,199 @@
+"""Llama-type models on a CPU, with whole passes as compiled functions."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from specdemo.models.attention import ATTENTION
+from specdemo.models.compiled import threads
+from specdemo.models.compiled.product import LANES, Matrix, pack, unpack
+from specdemo.models.compiled.stack import (
+    Layer,
+    ScreenMatrices,
+    Sizes,
+    Stack,
+    StackCache,
+    rotations_of,
+)
+from specdemo.models.reduced_draft import ReducedHeadDraft
+from specdemo.models.screened_head import Screen
+
+
+class CompiledLlama(nn.Module):
+    """A Llama-type model converted from transformers for compiled passes.
+
+    Weights are kept as they are stored, or rounded to int8; all arithmetic is in fp32. The embedding is read
+    from the output layer if both share their weights.
+
+    Args:
+        model: A model that ``fused_llama.can_fuse`` accepts. It cannot be used afterwards, because its layers
+            are converted one by one, so that at most one of them is in memory twice.
+        rounded: Whether to round the weights to int8.
+        embedding: The model's embedding, if it exists in this form already, because drafts share it.
+    """
+
+    is_batch_invariant = True
+
+    def __init__(
+        self,
+        model: PreTrainedModel | ReducedHeadDraft,
+        rounded: bool = False,
+        embedding: Matrix | None = None,
+    ):
+        super().__init__()
+        config: Any = model.config
+        self.config: PretrainedConfig = config
+        self.generation_config = getattr(model, "generation_config", None)
+        stack: Any = model.get_submodule("model")
+        head: Any = model.get_submodule("lm_head")
+        attention = stack.layers[0].self_attn
+        width = attention.head_dim
+        tied = head.weight is stack.embed_tokens.weight
+        self.sizes = Sizes(
+            hidden=config.hidden_size,
+            heads=attention.q_proj.weight.shape[0] // width,
+            kv_heads=attention.k_proj.weight.shape[0] // width,
+            head_dim=width,
+            mlp=stack.layers[0].mlp.gate_proj.weight.shape[0],
+            epsilon=stack.norm.variance_epsilon,
+            scaling=attention.scaling,
+        )
+        # A parameter tells the device of a model, here as in transformers.
+        self.norm = nn.Parameter(stack.norm.weight.detach().float(), requires_grad=False)
+        if embedding is None:
+            embedding = pack(stack.embed_tokens.weight, rounded=rounded)
+        output = embedding if tied and head.bias is None else pack(head.weight, head.bias, rounded=rounded)
+        layers = []
+        for index, layer in enumerate(stack.layers):
+            layers.append(converted_layer(layer, rounded))
+            stack.layers[index] = nn.Identity()
+        self.stack = Stack(
+            self.sizes,
+            layers,
+            self.norm,
+            embedding,
+            output,
+            rotations_of(stack.rotary_emb, config.max_position_embeddings),
+            screen_of(getattr(model, "screen", None)),
+        )
+        self.execution = CompiledExecution(self.stack)
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids, V."""
+        return self.stack.embedding.outputs
+
+    def restored(self) -> PreTrainedModel:
+        """Return a new model of transformers with the same weights, in fp32."""
+        sizes = self.sizes
+        model = AutoModelForCausalLM.from_config(
+            self.config, dtype=torch.float32, attn_implementation=ATTENTION
+        ).eval()
+        head, kv = sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
+        state = {"model.norm.weight": self.norm, "model.embed_tokens.weight": unpack(self.stack.embedding)[0]}
+        state |= _named("lm_head", *unpack(self.stack.output))
+        for index, layer in enumerate(self.stack.layers):
+            at = f"model.layers.{index}."
+            state[f"{at}input_layernorm.weight"] = layer.norm1
+            state[f"{at}post_attention_layernorm.weight"] = layer.norm2
+            parts = [part.split([head, kv, kv]) if len(part) else (part,) * 3 for part in unpack(layer.qkv)]
+            for name, weight, bias in zip("qkv", *parts, strict=True):
+                state |= _named(f"{at}self_attn.{name}_proj", weight, bias)
+            state |= _named(f"{at}self_attn.o_proj", *unpack(layer.o))
+            parts = [part.chunk(2) if len(part) else (part,) * 2 for part in unpack(layer.gate_up)]
+            for name, weight, bias in zip(("gate", "up"), *parts, strict=True):
+                state |= _named(f"{at}mlp.{name}_proj", weight[: sizes.mlp], bias[: sizes.mlp])
+            state |= _named(f"{at}mlp.down_proj", *unpack(layer.down))
+        model.load_state_dict(state, strict=False)
+        return model
+
+
+def _named(name: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    return {f"{name}.weight": weight} | ({f"{name}.bias": bias} if len(bias) else {})
+
+
+class CompiledExecution:
+    """Runs passes of a :class:`CompiledLlama`. It has the methods of ``execution.PlainExecution``.
+
+    Args:
+        stack: The model's layers.
+        depth: Number of layers to run; None for all.
+    """
+
+    def __init__(self, stack: Stack, depth: int | None = None):
+        self._stack, self._depth = stack, depth
+
+    def open(self, capacity: int) -> StackCache:
+        return self._stack.open(capacity)
+
+    def prepare(self, cache: StackCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
+        pass
+
+    def run(
+        self, ids: Tensor, start: int, cache: StackCache, rows: int, taps: Sequence[int]
+    ) -> tuple[Tensor, Tensor | None]:
+        logits, states, _ = self._stack.run(cache, ids, start, rows, threads.count(), self._depth, taps)
+        return logits, states
+
+    def batch(self, texts: int, capacity: int) -> Callable[[Tensor, int], Tensor]:
+        cache = self._stack.open(capacity, texts)
+
+        def run(ids: Tensor, start: int) -> Tensor:
+            logits, _ = self.run(ids.flatten(), start, cache, ids.numel(), ())
+            return logits.unflatten(0, ids.shape)
+
+        return torch.inference_mode()(run)
+
+    def cut(self, cache: StackCache, end: int) -> StackCache:
+        """Return the cache: a row never reads more than the positions before it."""
+        del end
+        return cache
+
+    def layers(self, cache: StackCache) -> list[tuple[Tensor, Tensor]]:
+        width = self._stack.sizes.head_dim
+        both = zip(cache.keys.transpose(-1, -2), cache.values[..., :width], strict=True)
+        return [(keys[..., : cache.capacity, :], values[..., : cache.capacity, :]) for keys, values in both]
+
+    def first(self, depth: int) -> "CompiledExecution":
+        return CompiledExecution(self._stack, depth)
+
+
+def converted_layer(layer: Any, rounded: bool) -> Layer:
+    """Return the weights of a decoder layer of transformers in the order of a compiled pass."""
+    attention, mlp, stored = layer.self_attn, layer.mlp, partial(pack, rounded=rounded)
+    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
+    biased = attention.q_proj.bias is not None
+    return Layer(
+        layer.input_layernorm.weight,
+        stored(
+            torch.cat([one.weight for one in projections]),
+            torch.cat([one.bias for one in projections]) if biased else None,
+        ),
+        stored(attention.o_proj.weight, attention.o_proj.bias),
+        layer.post_attention_layernorm.weight,
+        *mlp_matrices(mlp, rounded),
+    )
+
+
+def mlp_matrices(mlp: Any, rounded: bool) -> tuple[Matrix, Matrix]:
+    """Return an MLP's two matrices: gate and up, each padded to whole vectors, and down."""
+    gates = [mlp.gate_proj, mlp.up_proj]
+    missing = -len(mlp.gate_proj.weight) % LANES
+    joined = torch.cat([F.pad(one.weight, (0, 0, 0, missing)) for one in gates])
+    biased = mlp.gate_proj.bias is not None
+    bias = torch.cat([F.pad(one.bias, (0, missing)) for one in gates]) if biased else None
+    return pack(joined, bias, rounded=rounded), pack(
+        mlp.down_proj.weight, mlp.down_proj.bias, rounded=rounded
+    )
+
+
+def screen_of(screen: Screen | None) -> ScreenMatrices | None:
+    """Return a draft's screen for compiled passes."""
+    if screen is None:
+        return None
+    return ScreenMatrices(pack(screen.down, rounded=True), pack(screen.up, screen.bias, rounded=True))

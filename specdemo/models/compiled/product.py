@@ -1,0 +1,300 @@
+"""The product of rows and weights: each result is one sum over the inputs in a fixed order.
+
+Weights are stored as one stream, in the order in which a pass reads them. For four outputs at a time, there
+are ``LANES`` inputs of the first output, of the second, and so on: [outputs / 4, inputs / LANES, 4, LANES].
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from llvmlite import ir
+from numba import carray
+from torch import Tensor
+
+from specdemo.models.compiled import vectors
+from specdemo.models.compiled.vectors import (
+    ADDRESS,
+    INTEGER,
+    LANES,
+    NOTHING,
+    REGISTERS,
+    at,
+    compiled,
+    emitted,
+    floats,
+    integer,
+    longs,
+)
+from specdemo.models.draft_files import quantize_rows
+
+BLOCK = 4
+"""Number of outputs whose weights are interleaved."""
+TILE = 6
+"""Maximum number of rows that are multiplied by a block while it is in registers."""
+AHEAD_BYTES = 4096
+"""Distance of the prefetch. Without it, reading takes a third longer; 2 to 6 KB are equally good."""
+LINE_BYTES = 64
+MANY_ROWS = 12
+"""From this number of rows on, a block is widened to fp32 once, and not again for each tile."""
+
+BF16, FP16, FP32, INT8 = range(4)
+KINDS = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32, torch.int8: INT8}
+STORED = {BF16: vectors.I16, FP16: vectors.F16, FP32: vectors.F32, INT8: vectors.I8}
+BYTES = {BF16: 2, FP16: 2, FP32: 4, INT8: 1}
+
+WEIGHTS, KIND, INPUTS, BLOCKS, SCALES, BIAS = range(6)
+MATRIX_FIELDS = 6
+"""Fields of a matrix's description, int64: addresses (0 for none), the padded width, the number of blocks."""
+
+
+def padded(count: int, multiple: int = LANES) -> int:
+    return -(-count // multiple) * multiple
+
+
+def _widened(b: Any, kind: int, address: Any) -> Any:
+    """Load ``LANES`` weights as fp32."""
+    stored = vectors.load(b, address, ir.VectorType(STORED[kind], LANES))
+    if kind == BF16:  # the upper half of the fp32 number
+        bits = b.shl(b.zext(stored, vectors.INTS), ir.Constant(vectors.INTS, [16] * LANES))
+        return b.bitcast(bits, vectors.VECTOR)
+    if kind == FP16:
+        return b.fpext(stored, vectors.VECTOR)
+    if kind == INT8:
+        return b.sitofp(b.sext(stored, vectors.INTS), vectors.VECTOR)
+    return stored
+
+
+def _tile(kind: int, outputs: int, rows: int) -> Any:
+    """Return a function that multiplies the first ``outputs`` outputs of a block by ``rows`` rows."""
+    step_bytes = BYTES[kind] * LANES * BLOCK
+
+    @emitted(NOTHING, ADDRESS, ADDRESS, INTEGER, INTEGER, ADDRESS, INTEGER)
+    def tile(
+        b: Any, weights: Any, inputs: Any, input_stride: Any, width: Any, results: Any, result_stride: Any
+    ) -> None:
+        def step(i: Any, sums: list[Any]) -> list[Any]:
+            places = [at(b, at(b, inputs, i, 4 * LANES), input_stride, 4 * row) for row in range(rows)]
+            x = [vectors.load(b, place) for place in places]
+            block = at(b, weights, i, step_bytes)
+            for line in range(0, step_bytes, LINE_BYTES):
+                vectors.prefetch(b, b.add(block, integer(AHEAD_BYTES + line)))
+            new = []
+            for j in range(outputs):
+                weight = _widened(b, kind, b.add(block, integer(BYTES[kind] * LANES * j)))
+                new += [vectors.multiply_add(b, weight, x[row], sums[j * rows + row]) for row in range(rows)]
+            return new
+
+        start = [vectors.constant(0)] * (outputs * rows)
+        sums = vectors.repeated(b, b.udiv(width, integer(LANES)), start, step)
+        for j in range(outputs):
+            for row in range(rows):
+                place = b.add(at(b, results, result_stride, 4 * row), integer(4 * j))
+                vectors.store(b, vectors.total(b, sums[j * rows + row]), place)
+
+    return tile
+
+
+def _rows_of(kind: int) -> Callable[..., None]:
+    """Return a function that multiplies one block of weights by up to ``TILE`` rows."""
+    half, half_bytes = BLOCK // 2, BYTES[kind] * LANES * BLOCK // 2
+    # With few registers, the block is read twice for many rows, the second time from the nearest cache.
+    split = BLOCK * TILE > REGISTERS
+    whole = min(TILE, REGISTERS // BLOCK - 1)
+    tile1, tile2, tile3, tile4, tile5, tile6 = (
+        _tile(kind, BLOCK if rows <= whole else half, rows) for rows in range(1, TILE + 1)
+    )
+
+    @compiled
+    def rows_of(weights, inputs, stride, rows, width, results, result_stride):
+        if rows == 1:
+            tile1(weights, inputs, stride, width, results, result_stride)
+        elif rows == 2:
+            tile2(weights, inputs, stride, width, results, result_stride)
+        elif rows == 3:
+            tile3(weights, inputs, stride, width, results, result_stride)
+        elif rows == 4:
+            tile4(weights, inputs, stride, width, results, result_stride)
+            if split:
+                tile4(weights + half_bytes, inputs, stride, width, results + 4 * half, result_stride)
+        elif rows == 5:
+            tile5(weights, inputs, stride, width, results, result_stride)
+            if split:
+                tile5(weights + half_bytes, inputs, stride, width, results + 4 * half, result_stride)
+        else:
+            tile6(weights, inputs, stride, width, results, result_stride)
+            if split:
+                tile6(weights + half_bytes, inputs, stride, width, results + 4 * half, result_stride)
+
+    return rows_of
+
+
+def _widening(kind: int) -> Any:
+    """Return a function that writes a number of weights as fp32."""
+
+    @emitted(NOTHING, ADDRESS, ADDRESS, INTEGER)
+    def widen(b: Any, weights: Any, results: Any, count: Any) -> None:
+        def step(i: Any, _: list[Any]) -> list[Any]:
+            weight = _widened(b, kind, at(b, weights, i, BYTES[kind] * LANES))
+            vectors.store(b, weight, at(b, results, i, 4 * LANES))
+            return []
+
+        vectors.repeated(b, b.udiv(count, integer(LANES)), [], step)
+
+    return widen
+
+
+bf16_rows, fp16_rows, fp32_rows, int8_rows = map(_rows_of, (BF16, FP16, FP32, INT8))
+bf16_widened, fp16_widened, fp32_widened, int8_widened = map(_widening, (BF16, FP16, FP32, INT8))
+BYTES_BF16, BYTES_FP32, BYTES_INT8 = BYTES[BF16], BYTES[FP32], BYTES[INT8]
+
+
+@compiled
+def block_address(matrix, block):
+    """Return the address of a block's weights."""
+    size = BYTES_BF16
+    if matrix[KIND] == FP32:
+        size = BYTES_FP32
+    elif matrix[KIND] == INT8:
+        size = BYTES_INT8
+    return matrix[WEIGHTS] + block * BLOCK * matrix[INPUTS] * size
+
+
+@compiled
+def widen_block(matrix, block, results):
+    """Write a block's weights as fp32."""
+    weights, count = block_address(matrix, block), BLOCK * matrix[INPUTS]
+    kind = matrix[KIND]
+    if kind == BF16:
+        bf16_widened(weights, results, count)
+    elif kind == FP16:
+        fp16_widened(weights, results, count)
+    elif kind == INT8:
+        int8_widened(weights, results, count)
+    else:
+        fp32_widened(weights, results, count)
+
+
+@compiled
+def multiply(description, inputs, stride, rows, results, result_stride, first, last, buffer):
+    """Multiply blocks ``first`` to ``last`` of a matrix by all rows.
+
+    Args:
+        description: Address of the matrix's fields.
+        inputs: Address of the rows, fp32, each ``stride`` numbers after the one before.
+        rows: Number of rows.
+        results: Address of the first row's results, fp32, for all blocks of the matrix.
+        result_stride: Numbers from one row's results to the next row's.
+        first, last: The part that the calling thread computes.
+        buffer: Address of ``BLOCK`` · inputs numbers that the calling thread may overwrite.
+    """
+    matrix = carray(longs(description), (MATRIX_FIELDS,))
+    kind, width = matrix[KIND], matrix[INPUTS]
+    if rows >= MANY_ROWS:
+        kind = FP32
+    for block in range(first, last):
+        weights, result = block_address(matrix, block), results + block * BLOCK * 4
+        if rows >= MANY_ROWS:
+            widen_block(matrix, block, buffer)
+            weights = buffer
+        row = 0
+        while row < rows:
+            count = min(TILE, rows - row)
+            x, y = inputs + row * stride * 4, result + row * result_stride * 4
+            if kind == BF16:
+                bf16_rows(weights, x, stride, count, width, y, result_stride)
+            elif kind == FP16:
+                fp16_rows(weights, x, stride, count, width, y, result_stride)
+            elif kind == INT8:
+                int8_rows(weights, x, stride, count, width, y, result_stride)
+            else:
+                fp32_rows(weights, x, stride, count, width, y, result_stride)
+            row += count
+        if matrix[SCALES] != 0:
+            scales = carray(floats(matrix[SCALES] + block * BLOCK * 4), (BLOCK,))
+            for row in range(rows):
+                y = carray(floats(result + row * result_stride * 4), (BLOCK,))
+                for j in range(BLOCK):
+                    y[j] *= scales[j]
+        if matrix[BIAS] != 0:
+            bias = carray(floats(matrix[BIAS] + block * BLOCK * 4), (BLOCK,))
+            for row in range(rows):
+                y = carray(floats(result + row * result_stride * 4), (BLOCK,))
+                for j in range(BLOCK):
+                    y[j] += bias[j]
+
+
+@compiled
+def weights_of_row(description, row, results, buffer):
+    """Write the weights of one output as fp32: an embedding, if the matrix is a table of embeddings."""
+    matrix = carray(longs(description), (MATRIX_FIELDS,))
+    width, j = matrix[INPUTS], row % BLOCK
+    widen_block(matrix, row // BLOCK, buffer)
+    block = carray(floats(buffer), (BLOCK * width,))
+    found = carray(floats(results), (width,))
+    for i in range(width):
+        found[i] = block[i // LANES * BLOCK * LANES + j * LANES + i % LANES]
+    if matrix[SCALES] != 0:
+        scale = carray(floats(matrix[SCALES]), (matrix[BLOCKS] * BLOCK,))[row]
+        for i in range(width):
+            found[i] *= scale
+
+
+@dataclass(eq=False)
+class Matrix:
+    """Weights in the order of a pass.
+
+    Attributes:
+        outputs, inputs: The sizes without padding.
+        tensors: The weights, and the scales and the bias if there are any.
+        description: The fields of the matrix, shape [MATRIX_FIELDS], int64.
+    """
+
+    outputs: int
+    inputs: int
+    tensors: tuple[Tensor, ...]
+    description: Tensor
+
+    @property
+    def address(self) -> int:
+        """Address of the description."""
+        return self.description.data_ptr()
+
+    @property
+    def padded_outputs(self) -> int:
+        return padded(self.outputs, BLOCK)
+
+
+def pack(weight: Tensor, bias: Tensor | None = None, parts: int = 1, rounded: bool = False) -> Matrix:
+    """Store a weight in the order of a pass.
+
+    Args:
+        weight: Shape [out, in], bf16, fp16 or fp32.
+        bias: Shape [out].
+        parts: Number of vectors of equal length that are joined to one input; each is padded by itself.
+        rounded: Whether to round the weights to int8, with one scale per output.
+    """
+    weight = weight.detach() if weight.dtype in KINDS else weight.detach().float()
+    outputs, inputs = weight.shape
+    scales = torch.empty(0)
+    if rounded:
+        weight, scales = quantize_rows(weight)
+        scales = scales[:, 0]
+    blocks, width = padded(outputs, BLOCK) // BLOCK, padded(inputs // parts)
+    whole = F.pad(weight.unflatten(1, (parts, -1)), (0, width - inputs // parts, 0, 0, 0, -outputs % BLOCK))
+    stream = whole.reshape(blocks, BLOCK, -1, LANES).transpose(1, 2).contiguous()
+    after = F.pad(scales, (0, -outputs % BLOCK)) if rounded else scales
+    added = torch.empty(0) if bias is None else F.pad(bias.detach().float(), (0, -outputs % BLOCK))
+    fields = [stream.data_ptr(), KINDS[weight.dtype], parts * width, blocks]
+    fields += [tensor.data_ptr() if len(tensor) else 0 for tensor in (after, added)]
+    return Matrix(outputs, inputs, (stream, after, added), torch.tensor(fields))
+
+
+def unpack(matrix: Matrix) -> tuple[Tensor, Tensor]:
+    """Return the weights of a matrix, [out, in], and its bias, [out] or empty, in fp32."""
+    stream, scales, bias = matrix.tensors
+    weight = stream.transpose(1, 2).flatten(2).flatten(0, 1)[: matrix.outputs, : matrix.inputs].float()
+    weight = weight * scales[: matrix.outputs, None] if len(scales) else weight
+    return weight, bias[: matrix.outputs]

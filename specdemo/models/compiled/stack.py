@@ -1,0 +1,249 @@
+"""The layers of a model or of a feature draft, and their caches, for compiled passes."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specdemo.models.compiled import whole_pass as fields
+from specdemo.models.compiled.attention import PAIR, QUERIES
+from specdemo.models.compiled.product import BLOCK, LANES, Matrix, padded
+
+MOST_ROWS = 48
+"""Maximum number of rows of a pass; a prompt is read in several passes."""
+MOST_THREADS = os.cpu_count() or 1
+
+
+class Sizes(NamedTuple):
+    """The sizes of a stack; ``mlp`` is the width between gate and down."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    epsilon: float
+    scaling: float
+
+
+class Layer(NamedTuple):
+    """The weights of one layer; norms are vectors in fp32."""
+
+    norm1: Tensor
+    qkv: Matrix
+    o: Matrix
+    norm2: Tensor
+    gate_up: Matrix
+    down: Matrix
+
+
+class ScreenMatrices(NamedTuple):
+    """A screen of the output layer; the bias belongs to ``up``."""
+
+    down: Matrix
+    up: Matrix
+
+
+@dataclass(eq=False)
+class StackCache:
+    """Keys and values of several texts of equal length, and the memory of a pass.
+
+    Attributes:
+        keys: Shape [layers, texts, kv_heads, head_dim, capacity].
+        values: Shape [layers, texts, kv_heads, capacity, padded head_dim].
+        capacity: Maximum number of positions.
+        most: Maximum number of rows of a pass.
+        fields: The description of a pass (``whole_pass``), filled except for what changes from pass to pass.
+        kept: The tensors that the fields point to.
+    """
+
+    keys: Tensor
+    values: Tensor
+    capacity: int
+    most: int
+    fields: NDArray[np.int64]
+    kept: tuple[Tensor, ...]
+
+
+class Stack:
+    """A stack of layers with an embedding and an output layer, ready for compiled passes.
+
+    Args:
+        sizes: The sizes.
+        layers: The layers.
+        norm: The final norm.
+        embedding: The table of embeddings; a pass reads its rows.
+        output: The output layer.
+        rotations: Returns cos and sin of the first positions, each [positions, head_dim / 2], fp32.
+        screen: Approximates the output layer; None to compute all logits exactly.
+        pair_norm: The norm of the embedded ids, if the first layer reads them beside given states.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        layers: Sequence[Layer],
+        norm: Tensor,
+        embedding: Matrix,
+        output: Matrix,
+        rotations: Callable[[int], tuple[Tensor, Tensor]],
+        screen: ScreenMatrices | None = None,
+        pair_norm: Tensor | None = None,
+    ):
+        self.sizes, self.layers, self.embedding, self.output = sizes, list(layers), embedding, output
+        self._rotations, self._screen = rotations, screen
+        self._width = width = padded(sizes.hidden)
+        vectors = [norm, *(vector for layer in layers for vector in (layer.norm1, layer.norm2))]
+        vectors += [] if pair_norm is None else [pair_norm]
+        self._vectors = [F.pad(vector.detach().float(), (0, width - len(vector))) for vector in vectors]
+        self._norm, rest = self._vectors[0], self._vectors[1:]
+        self._pair_norm = None if pair_norm is None else rest.pop()
+        table = []
+        for index, layer in enumerate(layers):
+            first, second = rest[2 * index : 2 * index + 2]
+            table += [first.data_ptr(), *layer.qkv.description, *layer.o.description]
+            table += [second.data_ptr(), *layer.gate_up.description, *layer.down.description]
+        self._table = torch.tensor(table)
+        self._settings = torch.tensor([sizes.epsilon, sizes.scaling])
+        screens = [] if screen is None else [*screen.down.description, *screen.up.description]
+        self._screens = torch.tensor(screens, dtype=torch.long)
+        self._taps: dict[tuple[int, ...], Tensor] = {}
+
+    def open(self, capacity: int, texts: int = 1) -> StackCache:
+        """Return an empty cache."""
+        sizes, width, layers = self.sizes, self._width, len(self.layers)
+        hidden, heads, kv_heads, d, mlp, *_ = sizes
+        positions, value_width = padded(capacity, PAIR), padded(d, PAIR)
+        keys = torch.zeros(layers, texts, kv_heads, d, positions)
+        values = torch.zeros(layers, texts, kv_heads, positions, value_width)
+        cos, sin = (part.float().contiguous() for part in self._rotations(positions))
+        most, mlp = max(MOST_ROWS, texts), padded(mlp)
+        widest = max(width, 2 * width if self._pair_norm is not None else 0, padded(heads * d), mlp)
+        low = padded(self._screen.down.outputs) if self._screen else 0
+        shared = {
+            fields.STATES: width, fields.CHANGE: width, fields.PAIRS: width,
+            fields.PROJECTED: padded((heads + 2 * kv_heads) * d, BLOCK), fields.QUERY: heads * d,
+            fields.CONTEXT: padded(heads * d), fields.GATE: mlp, fields.UP: mlp, fields.LOW: low,
+            fields.TOPS: MOST_THREADS,
+        }  # fmt: skip
+        own = {
+            fields.NORMED: most * 2 * width, fields.BUFFER: BLOCK * widest,
+            fields.SCORES: QUERIES * positions, fields.MIXED: QUERIES * value_width,
+        }  # fmt: skip
+        own_size = padded(sum(own.values()))
+        memory = torch.zeros(most * sum(shared.values()) + MOST_THREADS * own_size + len(shared) * LANES)
+        c = np.zeros(fields.FIELDS, np.int64)
+        place = memory.data_ptr()
+        for name, size in shared.items():
+            c[name] = place
+            place += 4 * padded(most * size)
+        c[fields.OWN], c[fields.OWN_BYTES] = place, 4 * own_size
+        offset = 0
+        for name, size in own.items():
+            c[name] = offset
+            offset += 4 * size
+        c[fields.TEXTS], c[fields.LAYERS] = texts, layers
+        c[fields.SIZE], c[fields.WIDTH] = hidden, width
+        c[fields.HEADS], c[fields.KV_HEADS], c[fields.HEAD_DIM], c[fields.MLP] = heads, kv_heads, d, mlp
+        c[fields.TABLE], c[fields.NORM] = self._table.data_ptr(), self._norm.data_ptr()
+        c[fields.EMBEDDING], c[fields.OUTPUT] = self.embedding.address, self.output.address
+        c[fields.SETTINGS] = self._settings.data_ptr()
+        c[fields.SCREEN] = self._screens.data_ptr() if self._screen else 0
+        c[fields.PAIR_NORM] = 0 if self._pair_norm is None else self._pair_norm.data_ptr()
+        c[fields.KEYS], c[fields.VALUES] = keys.data_ptr(), values.data_ptr()
+        c[fields.CAPACITY], c[fields.VALUE_WIDTH] = positions, value_width
+        c[fields.COS], c[fields.SIN] = cos.data_ptr(), sin.data_ptr()
+        c[fields.LOGIT_STRIDE] = self.output.padded_outputs
+        return StackCache(keys, values, capacity, most, c, (memory, cos, sin))
+
+    def run(
+        self,
+        cache: StackCache,
+        ids: Tensor,
+        start: int,
+        scored: int,
+        threads: int,
+        depth: int | None = None,
+        taps: Sequence[int] = (),
+        given: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Append n tokens to each text of the cache.
+
+        Args:
+            cache: A cache from :meth:`open`.
+            ids: The ids of the first text, then of the next, and so on, shape [texts · n], int64.
+            start: Position of the first id in every text.
+            scored: Number of final rows that get logits.
+            threads: Number of threads.
+            depth: Number of layers to run; None for all.
+            taps: Indices of layers whose outputs are returned.
+            given: States that the first layer reads beside the ids, shape [texts · n, d].
+
+        Returns:
+            Logits [scored, V]; the outputs of the layers in ``taps``, concatenated, [texts · n, taps · d], or
+            None; the last row's state before the final norm, [1, d], or None if no states were given.
+
+        Raises:
+            IndexError: An id or a position is out of range.
+        """
+        texts = cache.keys.shape[1]
+        n = len(ids) // texts
+        if start < 0 or start + n > cache.capacity:
+            raise IndexError(f"positions {start} to {start + n - 1} of {cache.capacity}")
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.embedding.outputs:
+            raise IndexError(f"ids from {int(ids.min())} to {int(ids.max())} of {self.embedding.outputs}")
+        size, at_once = self.sizes.hidden, cache.most // texts
+        logits = torch.empty(scored, self.output.padded_outputs)
+        tapped = torch.empty(len(ids), len(taps) * size) if taps else None
+        last = torch.empty(1, size) if given is not None else None
+        c = cache.fields
+        c[fields.THREADS] = min(threads, MOST_THREADS)
+        c[fields.LAYERS] = len(self.layers) if depth is None else depth
+        c[fields.TAPS] = len(taps)
+        if taps:
+            c[fields.TAP_PLACES] = self._tap_places(tuple(taps)).data_ptr()
+        for first in range(0, n, at_once):
+            rows = min(at_once, n - first)
+            part = slice(first, first + rows)
+            own_ids = ids.unflatten(0, (texts, n))[:, part].contiguous() if texts > 1 else ids[part]
+            own_given = None if given is None else given[part].contiguous()
+            wanted = max(0, min(texts * rows, scored - texts * (n - first - rows)))
+            done = scored - texts * (n - first - rows) - wanted
+            c[fields.IDS], c[fields.ROWS], c[fields.START] = own_ids.data_ptr(), rows, start + first
+            c[fields.SCORED] = wanted
+            c[fields.LOGITS] = logits.data_ptr() + 4 * done * logits.shape[1]
+            c[fields.GIVEN] = 0 if own_given is None else own_given.data_ptr()
+            c[fields.LAST] = 0 if last is None else last.data_ptr()
+            c[fields.TAPPED] = 0 if tapped is None else tapped[first:].data_ptr()
+            fields.whole_pass.run(c.ctypes.data, int(c[fields.THREADS]))
+        return logits[:, : self.output.outputs], tapped, last
+
+    def _tap_places(self, taps: tuple[int, ...]) -> Tensor:
+        if taps not in self._taps:
+            places = torch.full((len(self.layers),), -1)
+            places[list(taps)] = torch.arange(len(taps))
+            self._taps[taps] = places
+        return self._taps[taps]
+
+
+def rotations_of(rotary: Any, most: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+    """Return a function for ``Stack`` from a rotary embedding of transformers.
+
+    Args:
+        rotary: The module.
+        most: Number of positions that the model can read; later ones are rotated as the last one.
+    """
+
+    def rotations(positions: int) -> tuple[Tensor, Tensor]:
+        places = torch.arange(positions).clamp_max(most - 1)
+        cos, sin = rotary(torch.zeros(1), places[None])
+        half = cos.shape[-1] // 2
+        return cos[0, :, :half], sin[0, :, :half]
+
+    return rotations

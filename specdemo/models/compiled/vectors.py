@@ -1,0 +1,200 @@
+"""Vectors of numbers for compiled code, in LLVM: a fixed width, and sums in a fixed order.
+
+numba's own loops promise neither. So every sum of a pass is built from these functions: each lane of a vector
+adds every ``LANES``-th term in turn, and a fixed tree adds the lanes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.ir as ir
+import numpy as np
+from llvmlite import binding
+from numba import njit, types
+from numba.core import config
+from numba.extending import intrinsic
+
+
+def _features() -> str:
+    """Return the processor's instruction sets; numba's own variables may name those of a lesser one."""
+    return getattr(config, "CPU_FEATURES", None) or binding.get_host_cpu_features().flatten()
+
+
+def _lanes() -> int:
+    features = _features().split(",")
+    return 16 if "+avx512f" in features else 8 if "+avx2" in features else 4
+
+
+LANES = _lanes()
+"""Numbers in a vector: 16 with AVX-512, 8 with AVX2, 4 with NEON."""
+REGISTERS = 16 if LANES == 8 else 32
+
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+F16, F32 = ir.HalfType(), ir.FloatType()
+VECTOR, INTS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
+UNDEFINED = ir.Constant(VECTOR, ir.Undefined)
+
+NOTHING, ADDRESS, INTEGER, REAL = types.void, types.intp, types.intp, types.float32
+"""Types of the arguments and the result of a function for compiled code."""
+
+_OPTIONS: Any = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+compiled = njit(**_OPTIONS)
+"""Decorator of functions that only compiled code calls."""
+
+Value = Any
+Builder = Any
+
+
+def emitted(result: Any, *arguments: Any) -> Callable[[Callable[..., Value]], Any]:
+    """Return a decorator: a function that emits instructions becomes one that compiled code can call.
+
+    The decorated function takes an LLVM builder and the values of ``arguments``, and returns its value.
+    """
+
+    def decorate(emit: Callable[..., Value]) -> Any:
+        def code(context: Any, builder: Builder, _signature: Any, values: Sequence[Value]) -> Value:
+            value = emit(builder, *values)
+            return context.get_dummy_value() if value is None else value
+
+        # An intrinsic must have as many named parameters as the compiled code passes.
+        names = ", ".join(f"a{index}" for index in range(len(arguments)))
+        space = {"signature": result(*arguments), "code": code}
+        exec(f"def {emit.__name__}(context, {names}):\n    return signature, code", space)
+        return intrinsic(space[emit.__name__])
+
+    return decorate
+
+
+# ---- memory ----
+
+
+def integer(value: int) -> Value:
+    return ir.Constant(I64, value)
+
+
+def at(b: Builder, base: Value, index: Value, size: int) -> Value:
+    """Return the address of element ``index``; elements have ``size`` bytes."""
+    return b.add(base, b.mul(index, integer(size)))
+
+
+def load(b: Builder, address: Value, kind: ir.Type = VECTOR) -> Value:
+    loaded = b.load(b.inttoptr(address, kind.as_pointer()), typ=kind)
+    loaded.align = 1
+    return loaded
+
+
+def store(b: Builder, value: Value, address: Value) -> None:
+    b.store(value, b.inttoptr(address, value.type.as_pointer())).align = 4
+
+
+def prefetch(b: Builder, address: Value) -> None:
+    name, byte = "llvm.prefetch.p0", I8.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    reading, keeping, data = 0, 3, 1
+    b.call(
+        function, [b.inttoptr(address, byte), *(ir.Constant(I32, flag) for flag in (reading, keeping, data))]
+    )
+
+
+# ---- arithmetic ----
+
+
+def constant(value: float) -> Value:
+    return ir.Constant(VECTOR, [float(np.float32(value))] * LANES)
+
+
+def broadcast(b: Builder, scalar: Value) -> Value:
+    first = b.insert_element(UNDEFINED, scalar, ir.Constant(I32, 0))
+    return b.shuffle_vector(first, UNDEFINED, ir.Constant(INTS, [0] * LANES))
+
+
+def _call(b: Builder, name: str, *values: Value) -> Value:
+    name = f"llvm.{name}.v{LANES}f32"
+    kind = ir.FunctionType(VECTOR, [VECTOR] * len(values))
+    return b.call(b.module.globals.get(name) or ir.Function(b.module, kind, name), values)
+
+
+def multiply_add(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """Return x · y + z, rounded once."""
+    return _call(b, "fma", x, y, z)
+
+
+def larger(b: Builder, x: Value, y: Value) -> Value:
+    return _call(b, "maxnum", x, y)
+
+
+def exponential(b: Builder, x: Value) -> Value:
+    """Return exp(x) up to rounding, after Cephes' ``expf``; exactly 0 below −87."""
+    bounded = larger(b, x, constant(-87.0))
+    n = _call(b, "floor", multiply_add(b, bounded, constant(1.44269504), constant(0.5)))
+    rest = multiply_add(b, n, constant(-0.693359375), bounded)
+    rest = multiply_add(b, n, constant(2.12194440e-4), rest)
+    series = constant(1.9875691500e-4)
+    for term in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        series = multiply_add(b, series, rest, constant(term))
+    result = b.fadd(multiply_add(b, series, b.fmul(rest, rest), rest), constant(1.0))
+    exponent = b.add(b.fptosi(n, INTS), ir.Constant(INTS, [127] * LANES))
+    power = b.bitcast(b.shl(exponent, ir.Constant(INTS, [23] * LANES)), VECTOR)
+    return b.select(b.fcmp_ordered(">=", x, constant(-87.0)), b.fmul(result, power), constant(0.0))
+
+
+def folded(b: Builder, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
+    """Combine the lanes in a fixed tree; return a scalar."""
+    lanes = LANES
+    while lanes > 1:
+        lanes //= 2
+        none, kind = ir.Constant(vector.type, ir.Undefined), ir.VectorType(I32, lanes)
+        low = b.shuffle_vector(vector, none, ir.Constant(kind, list(range(lanes))))
+        high = b.shuffle_vector(vector, none, ir.Constant(kind, list(range(lanes, 2 * lanes))))
+        vector = combine(low, high)
+    return b.extract_element(vector, ir.Constant(I32, 0))
+
+
+def total(b: Builder, vector: Value) -> Value:
+    return folded(b, vector, b.fadd)
+
+
+def largest(b: Builder, vector: Value) -> Value:
+    return folded(b, vector, lambda low, high: b.select(b.fcmp_ordered(">", low, high), low, high))
+
+
+# ---- loops ----
+
+
+def repeated(
+    b: Builder, count: Value, start: Sequence[Value], body: Callable[[Value, list[Value]], Sequence[Value]]
+) -> list[Value]:
+    """Emit ``for i in range(count): values = body(i, values)``; ``count`` must be at least 1."""
+    before, inside, after = b.block, b.append_basic_block("loop"), b.append_basic_block("after")
+    b.branch(inside)
+    b.position_at_end(inside)
+    i = b.phi(I64)
+    i.add_incoming(integer(0), before)
+    values = [b.phi(VECTOR) for _ in start]
+    for value, first in zip(values, start, strict=True):
+        value.add_incoming(first, before)
+    results = list(body(i, values))
+    following = b.add(i, integer(1))
+    i.add_incoming(following, b.block)
+    for value, result in zip(values, results, strict=True):
+        value.add_incoming(result, b.block)
+    b.cbranch(b.icmp_unsigned("<", following, count), inside, after)
+    b.position_at_end(after)
+    return results
+
+
+# ---- what compiled code needs to read and write memory at an address ----
+
+
+def _view(numbers: Any, element: ir.Type) -> Any:
+    @intrinsic
+    def view(context: Any, address: Any) -> Any:
+        del context
+        return types.CPointer(numbers)(ADDRESS), lambda c, b, s, a: b.inttoptr(a[0], element.as_pointer())
+
+    return view
+
+
+floats, longs = _view(types.float32, F32), _view(types.int64, I64)
+"""The address of numbers as a pointer, for ``carray``."""

@@ -1,0 +1,347 @@
+"""A whole pass as one compiled function, which every thread of a parallel region runs.
+
+Each thread computes a part of every product, and waits at a barrier before a step that needs the parts of the
+others. How the work is divided never changes the order of a sum, so no bit depends on the number of threads.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import carray, types
+
+from specdemo.models.compiled import compilation, vectors
+from specdemo.models.compiled.attention import QUERIES, attend
+from specdemo.models.compiled.compilation import barrier, thread_number
+from specdemo.models.compiled.product import (
+    BLOCK,
+    BLOCKS,
+    INPUTS,
+    MATRIX_FIELDS,
+    multiply,
+    weights_of_row,
+)
+from specdemo.models.compiled.vectors import (
+    ADDRESS,
+    INTEGER,
+    LANES,
+    NOTHING,
+    REAL,
+    at,
+    compiled,
+    emitted,
+    floats,
+    integer,
+    longs,
+)
+
+(
+    # the pass
+    IDS, TEXTS, ROWS, START, SCORED, THREADS,
+    # the model
+    LAYERS, SIZE, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP, TABLE, NORM, EMBEDDING, OUTPUT, SETTINGS, SCREEN,
+    # the cache
+    KEYS, VALUES, CAPACITY, VALUE_WIDTH, COS, SIN,
+    # memory that all threads share, and each thread's own
+    STATES, CHANGE, PROJECTED, QUERY, CONTEXT, GATE, UP, PAIRS, LOW, TOPS,
+    OWN, OWN_BYTES, NORMED, BUFFER, SCORES, MIXED,
+    # other inputs and outputs
+    LOGITS, LOGIT_STRIDE, TAP_PLACES, TAPPED, TAPS, GIVEN, PAIR_NORM, LAST,
+) = range(49)  # fmt: skip
+FIELDS = 49
+"""Fields of a pass, int64; addresses are 0 if a pass has no such thing.
+
+A pass has TEXTS · ROWS rows: ROWS new tokens of each text, from position START on. The last SCORED rows get
+logits. WIDTH is SIZE, the length of a state, padded to whole vectors. A pass of a feature draft is GIVEN its
+states; its first layer reads them beside the embedded ids. LAST takes the last row's state.
+"""
+EPSILON, SCALING = range(2)
+"""The numbers in SETTINGS."""
+NORM1, QKV = 0, 1
+OUT = QKV + MATRIX_FIELDS
+NORM2 = OUT + MATRIX_FIELDS
+GATE_UP = NORM2 + 1
+DOWN = GATE_UP + MATRIX_FIELDS
+LAYER_FIELDS = DOWN + MATRIX_FIELDS
+"""Fields of a layer in TABLE: addresses of both norms' weights, and the descriptions of the four matrices."""
+SCREEN_DOWN, SCREEN_UP = 0, MATRIX_FIELDS
+MARGIN = np.float32(8.0)
+"""A screen's logits are replaced by exact ones down to this distance from the largest (``screened_head``)."""
+NUMBER = 4
+"""Bytes of a number."""
+ONE, LOWEST = np.float32(1.0), np.float32(-1e30)
+
+
+@emitted(REAL, ADDRESS, INTEGER)
+def squares(b: Any, x: Any, width: Any) -> Any:
+    """Return the sum of the squares of ``width`` numbers."""
+
+    def step(i: Any, sums: list[Any]) -> list[Any]:
+        number = vectors.load(b, at(b, x, i, 4 * LANES))
+        return [vectors.multiply_add(b, number, number, sums[0])]
+
+    return vectors.total(
+        b, vectors.repeated(b, b.udiv(width, integer(LANES)), [vectors.constant(0)], step)[0]
+    )
+
+
+@emitted(NOTHING, ADDRESS, ADDRESS, INTEGER)
+def swiglu(b: Any, gate: Any, up: Any, width: Any) -> None:
+    """Replace ``gate`` by silu(gate) · up."""
+
+    def step(i: Any, _: list[Any]) -> list[Any]:
+        place = at(b, gate, i, 4 * LANES)
+        x = vectors.load(b, place)
+        silu = b.fdiv(x, b.fadd(vectors.exponential(b, b.fneg(x)), vectors.constant(1.0)))
+        vectors.store(b, b.fmul(silu, vectors.load(b, at(b, up, i, 4 * LANES))), place)
+        return []
+
+    vectors.repeated(b, b.udiv(width, integer(LANES)), [], step)
+
+
+@compiled
+def normalize(states, stride, rows, size, width, weight, results, result_stride, epsilon):
+    """Write the root-mean-square norm of rows (Zhang & Sennrich 2019)."""
+    gains = carray(floats(weight), (width,))
+    for r in range(rows):
+        place = states + r * stride * NUMBER
+        x, y = (
+            carray(floats(place), (width,)),
+            carray(floats(results + r * result_stride * NUMBER), (width,)),
+        )
+        factor = ONE / np.sqrt(squares(place, width) / np.float32(size) + epsilon)
+        for i in range(width):
+            y[i] = x[i] * factor * gains[i]
+
+
+@compiled
+def add(states, changes, stride, rows, first, last):
+    """Add the blocks ``first`` to ``last`` of each row of ``changes``."""
+    for r in range(rows):
+        offset = (r * stride + first * BLOCK) * NUMBER
+        x = carray(floats(states + offset), ((last - first) * BLOCK,))
+        y = carray(floats(changes + offset), ((last - first) * BLOCK,))
+        for i in range((last - first) * BLOCK):
+            x[i] += y[i]
+
+
+@compiled
+def rotate(c, rows, layer, me):
+    """Rotate queries and keys, scale the queries, and write keys and values to the cache."""
+    heads, kv, d, capacity = c[HEADS], c[KV_HEADS], c[HEAD_DIM], c[CAPACITY]
+    group, half, each = heads // kv, d // 2, heads + 2 * kv
+    stride = padded_to_block(each * d)
+    projected = carray(floats(c[PROJECTED]), (rows * stride,))
+    queries = carray(floats(c[QUERY]), (rows * heads * d,))
+    cos, sin = carray(floats(c[COS]), (capacity * half,)), carray(floats(c[SIN]), (capacity * half,))
+    scaling = carray(floats(c[SETTINGS]), (2,))[SCALING]
+    for job in range(rows * each * me // c[THREADS], rows * each * (me + 1) // c[THREADS]):
+        row, head = job // each, job % each
+        text, position = row // c[ROWS], c[START] + row % c[ROWS]
+        o, turn = row * stride + head * d, position * half
+        if head < heads:
+            # The queries of a key/value head lie together.
+            to = (((text * kv + head // group) * c[ROWS] + row % c[ROWS]) * group + head % group) * d
+            for i in range(half):
+                x, y, co, si = projected[o + i], projected[o + half + i], cos[turn + i], sin[turn + i]
+                queries[to + i] = (x * co - y * si) * scaling
+                queries[to + half + i] = (y * co + x * si) * scaling
+        elif head < heads + kv:
+            cache = (layer * c[TEXTS] + text) * kv + head - heads
+            keys = carray(floats(c[KEYS] + cache * d * capacity * NUMBER), (d * capacity,))
+            for i in range(half):
+                x, y, co, si = projected[o + i], projected[o + half + i], cos[turn + i], sin[turn + i]
+                keys[i * capacity + position] = x * co - y * si
+                keys[(half + i) * capacity + position] = y * co + x * si
+        else:
+            cache = ((layer * c[TEXTS] + text) * kv + head - heads - kv) * capacity + position
+            values = carray(floats(c[VALUES] + cache * c[VALUE_WIDTH] * NUMBER), (d,))
+            for i in range(d):
+                values[i] = projected[o + i]
+
+
+@compiled
+def mix(c, rows, layer, me, own):
+    """Compute the attention of this thread's part of the queries."""
+    heads, kv, d, capacity, width = c[HEADS], c[KV_HEADS], c[HEAD_DIM], c[CAPACITY], c[VALUE_WIDTH]
+    group, stride = heads // kv, padded_to_vector(heads * d)
+    of_head = c[ROWS] * group  # queries of one text that share keys and values
+    context = carray(floats(c[CONTEXT]), (rows * stride,))
+    scores, mixed = own + c[SCORES], own + c[MIXED]
+    found = carray(floats(mixed), (QUERIES * width,))
+    query, end = rows * heads * me // c[THREADS], rows * heads * (me + 1) // c[THREADS]
+    while query < end:
+        which, first = query // of_head, query % of_head
+        count = min(QUERIES, end - query, of_head - first)
+        cache = layer * c[TEXTS] * kv + which
+        attend(
+            c[QUERY] + query * d * NUMBER, count, first, group, d,
+            c[KEYS] + cache * d * capacity * NUMBER, c[VALUES] + cache * capacity * width * NUMBER,
+            capacity, width, c[START], scores, mixed,
+        )  # fmt: skip
+        for index in range(count):
+            row = which // kv * c[ROWS] + (first + index) // group
+            to = row * stride + (which % kv * group + (first + index) % group) * d
+            for i in range(d):
+                context[to + i] = found[index * width + i]
+        query += count
+
+
+@compiled
+def padded_to_block(count):
+    return (count + BLOCK - 1) // BLOCK * BLOCK
+
+
+@compiled
+def padded_to_vector(count):
+    return (count + LANES - 1) // LANES * LANES
+
+
+@compiled
+def share(description, me, threads, group):
+    """Return the blocks of a matrix that a thread computes, in whole groups of blocks."""
+    groups = carray(longs(description), (MATRIX_FIELDS,))[BLOCKS] // group
+    return groups * me // threads * group, groups * (me + 1) // threads * group
+
+
+@compiled
+def run_layers(c, me, own):
+    """Run all layers over the states."""
+    rows, size, width, mlp, threads = c[TEXTS] * c[ROWS], c[SIZE], c[WIDTH], c[MLP], c[THREADS]
+    projected_stride = padded_to_block((c[HEADS] + 2 * c[KV_HEADS]) * c[HEAD_DIM])
+    context_stride = padded_to_vector(c[HEADS] * c[HEAD_DIM])
+    epsilon = carray(floats(c[SETTINGS]), (2,))[EPSILON]
+    table = carray(longs(c[TABLE]), (c[LAYERS] * LAYER_FIELDS,))
+    normed, buffer = own + c[NORMED], own + c[BUFFER]
+    states = carray(floats(c[STATES]), (rows * width,))
+    for layer in range(c[LAYERS]):
+        at_layer = layer * LAYER_FIELDS
+        description = c[TABLE] + at_layer * 8
+        # 1. Queries, keys and values. A feature draft's layer reads embedded ids and states side by side.
+        stride = width
+        if c[PAIR_NORM] != 0:
+            stride = 2 * width
+            normalize(c[PAIRS], width, rows, size, width, c[PAIR_NORM], normed, stride, epsilon)
+            normalize(
+                c[STATES], width, rows, size, width, table[at_layer + NORM1], normed + width * NUMBER,
+                stride, epsilon,
+            )  # fmt: skip
+        else:
+            normalize(c[STATES], width, rows, size, width, table[at_layer + NORM1], normed, stride, epsilon)
+        first, last = share(description + QKV * 8, me, threads, 1)
+        multiply(
+            description + QKV * 8, normed, stride, rows, c[PROJECTED], projected_stride, first, last, buffer
+        )
+        barrier()
+        # 2. Attention
+        rotate(c, rows, layer, me)
+        barrier()
+        mix(c, rows, layer, me, own)
+        barrier()
+        first, last = share(description + OUT * 8, me, threads, 1)
+        multiply(
+            description + OUT * 8, c[CONTEXT], context_stride, rows, c[CHANGE], width, first, last, buffer
+        )
+        add(c[STATES], c[CHANGE], width, rows, first, last)
+        barrier()
+        # 3. down(silu(gate) · up)
+        normalize(c[STATES], width, rows, size, width, table[at_layer + NORM2], normed, width, epsilon)
+        groups = mlp // LANES
+        first, last = (
+            groups * me // threads * (LANES // BLOCK),
+            groups * (me + 1) // threads * (LANES // BLOCK),
+        )
+        up = mlp // BLOCK
+        multiply(description + GATE_UP * 8, normed, width, rows, c[GATE], mlp, first, last, buffer)
+        multiply(
+            description + GATE_UP * 8, normed, width, rows, c[UP] - up * BLOCK * NUMBER, mlp, first + up,
+            last + up, buffer,
+        )  # fmt: skip
+        if last > first:
+            for r in range(rows):
+                offset = (r * mlp + first * BLOCK) * NUMBER
+                swiglu(c[GATE] + offset, c[UP] + offset, (last - first) * BLOCK)
+        barrier()
+        first, last = share(description + DOWN * 8, me, threads, 1)
+        multiply(description + DOWN * 8, c[GATE], mlp, rows, c[CHANGE], width, first, last, buffer)
+        add(c[STATES], c[CHANGE], width, rows, first, last)
+        barrier()
+        if me == 0 and c[TAPPED] != 0:
+            place = carray(longs(c[TAP_PLACES]), (c[LAYERS],))[layer]
+            if place >= 0:
+                for r in range(rows):
+                    to = carray(floats(c[TAPPED] + (r * c[TAPS] + place) * size * NUMBER), (size,))
+                    for i in range(size):
+                        to[i] = states[r * width + i]
+
+
+@compiled
+def score(c, me, own):
+    """Compute the logits of the last rows."""
+    rows, width, threads = c[SCORED], c[WIDTH], c[THREADS]
+    epsilon = carray(floats(c[SETTINGS]), (2,))[EPSILON]
+    normed, buffer = own + c[NORMED], own + c[BUFFER]
+    scored = c[STATES] + (c[TEXTS] * c[ROWS] - rows) * width * NUMBER
+    normalize(scored, width, rows, c[SIZE], width, c[NORM], normed, width, epsilon)
+    first, last = share(c[OUTPUT], me, threads, 1)
+    if c[SCREEN] == 0:
+        multiply(c[OUTPUT], normed, width, rows, c[LOGITS], c[LOGIT_STRIDE], first, last, buffer)
+        return
+    # The screen's approximation for all tokens; exact logits where it is near the largest.
+    down, up = c[SCREEN] + SCREEN_DOWN * 8, c[SCREEN] + SCREEN_UP * 8
+    low_width = carray(longs(up), (MATRIX_FIELDS,))[INPUTS]
+    low_first, low_last = share(down, me, threads, 1)
+    multiply(down, normed, width, rows, c[LOW], low_width, low_first, low_last, buffer)
+    barrier()
+    multiply(up, c[LOW], low_width, rows, c[LOGITS], c[LOGIT_STRIDE], first, last, buffer)
+    tops = carray(floats(c[TOPS]), (threads * rows,))
+    for r in range(rows):
+        logits = carray(floats(c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER), (last * BLOCK,))
+        top = LOWEST
+        for i in range(first * BLOCK, last * BLOCK):
+            top = max(top, logits[i])
+        tops[me * rows + r] = top
+    barrier()
+    for r in range(rows):
+        top = LOWEST
+        for thread in range(threads):
+            top = max(top, tops[thread * rows + r])
+        bound = top - MARGIN
+        logits = carray(floats(c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER), (last * BLOCK,))
+        for block in range(first, last):
+            i = block * BLOCK
+            if max(max(logits[i], logits[i + 1]), max(logits[i + 2], logits[i + 3])) >= bound:
+                multiply(
+                    c[OUTPUT], normed + r * width * NUMBER, width, 1,
+                    c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER, c[LOGIT_STRIDE], block, block + 1, buffer,
+                )  # fmt: skip
+
+
+def run_pass(pointer):
+    """Run a pass, described by ``FIELDS`` numbers at ``pointer``; every thread of the region calls this."""
+    c = carray(pointer, (FIELDS,))
+    me = np.int64(thread_number())
+    own = c[OWN] + me * c[OWN_BYTES]
+    rows, width = c[TEXTS] * c[ROWS], c[WIDTH]
+    if me == 0:
+        ids = carray(longs(c[IDS]), (rows,))
+        embedded = c[STATES] if c[PAIR_NORM] == 0 else c[PAIRS]
+        for r in range(rows):
+            weights_of_row(c[EMBEDDING], ids[r], embedded + r * width * NUMBER, own + c[BUFFER])
+        if c[GIVEN] != 0:
+            given = carray(floats(c[GIVEN]), (rows * c[SIZE],))
+            states = carray(floats(c[STATES]), (rows * width,))
+            for r in range(rows):
+                for i in range(c[SIZE]):
+                    states[r * width + i] = given[r * c[SIZE] + i]
+    barrier()
+    run_layers(c, me, own)
+    if me == 0 and c[LAST] != 0:
+        state = carray(floats(c[STATES] + (rows - 1) * width * NUMBER), (c[SIZE],))
+        last = carray(floats(c[LAST]), (c[SIZE],))
+        for i in range(c[SIZE]):
+            last[i] = state[i]
+    if c[SCORED] > 0:
+        score(c, me, own)
+
+
+whole_pass = compilation.Compiled(types.void(types.CPointer(types.int64)), run_pass)
