@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 import torch
 from torch import Tensor
@@ -22,9 +22,9 @@ NO_LIMIT = 2**31
 CACHE = "cache" if "cache" in inspect.signature(LlamaModel.forward).parameters else "past_key_values"
 """The name of the argument that takes the cache; transformers renamed it in 5.24 for all models."""
 
-WholeModel: TypeAlias = "PreTrainedModel | FusedLlama | CompiledLlama"
+WholeModel: TypeAlias = Union[PreTrainedModel, FusedLlama, "CompiledLlama"]
 """A language model with its full vocabulary."""
-CausalLM: TypeAlias = "WholeModel | ReducedHeadDraft"
+CausalLM: TypeAlias = WholeModel | ReducedHeadDraft
 """Any language model that can run: a whole model, or a draft with a reduced head."""
 
 
@@ -118,7 +118,7 @@ class PlainExecution:
         return PlainExecution(first_layers(self._model, depth))
 
 
-Execution: TypeAlias = "PlainExecution | FusedExecution | CompiledExecution"
+Execution: TypeAlias = Union[PlainExecution, FusedExecution, "CompiledExecution"]
 
 
 def execution_of(model: CausalLM) -> Execution:

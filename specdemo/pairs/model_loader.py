@@ -20,7 +20,7 @@ from specdemo.models.compiled.threads import missing
 from specdemo.models.execution import CausalLM, WholeModel
 from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.models.fused_llama import FusedLlama, can_fuse
-from specdemo.models.layer_views import input_embedding, is_dispatched, vocabulary_of
+from specdemo.models.layer_views import first_layers, input_embedding, is_dispatched
 from specdemo.models.n_gram import NGramTable, load_n_gram
 from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
 from specdemo.pairs.compatible import (
@@ -45,7 +45,7 @@ DTYPES: dict[str, Any] = {"auto": "auto", "int8": "auto", "bf16": torch.bfloat16
 """Type in which the weights are loaded; ``auto`` for the type in which they are stored."""
 NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 ROUNDED = "int8"
-CHECKED_TOKENS = 8
+CHECKED_TOKENS, CHECKED_LAYERS = 8, 2
 MAX_ERROR = 0.3
 """Maximum error of compiled logits, as a share of their standard deviation; torch may compute in bf16."""
 MIN_LINEAR_SHARE = 0.9
@@ -245,10 +245,12 @@ def _compiled(model: Any, rounded: bool, embedding: "Matrix | None") -> "Compile
     """Return a model for compiled passes; None if these compute other logits than torch."""
     from specdemo.models.compiled.llama import CompiledLlama
 
-    ids = getattr(model, "id_map", torch.arange(vocabulary_of(model)))[:CHECKED_TOKENS]
-    wanted = model(input_ids=ids[None]).logits[0].float()
+    ids = getattr(model, "id_map", torch.arange(model.config.vocab_size))[:CHECKED_TOKENS]
+    # In bf16, torch's rounding grows from layer to layer.
+    depth = min(CHECKED_LAYERS, model.config.num_hidden_layers)
+    wanted = first_layers(model, depth)(input_ids=ids[None], use_cache=False).logits[0].float()
     compiled = CompiledLlama(model, rounded, embedding)
-    execution = compiled.execution
+    execution = compiled.execution.first(depth)
     logits, _ = execution.run(ids, 0, execution.open(len(ids)), len(ids), ())
     best = wanted.argmax(-1, keepdim=True)  # with a screen, only the largest logits are exact
     error = (logits.gather(1, best) - wanted.gather(1, best)).abs().max()
