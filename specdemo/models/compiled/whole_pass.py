@@ -64,7 +64,7 @@ DOWN = GATE_UP + MATRIX_FIELDS
 LAYER_FIELDS = DOWN + MATRIX_FIELDS
 """Fields of a layer in TABLE: addresses of both norms' weights, and the descriptions of the four matrices."""
 SCREEN_DOWN, SCREEN_UP = 0, MATRIX_FIELDS
-MARGIN = np.float32(8.0)
+MARGIN = np.float32(7.0)
 """A screen's logits are replaced by exact ones down to this distance from the largest (``screened_head``)."""
 NUMBER = 4
 """Bytes of a number."""

@@ -1,0 +1,79 @@
+"""The choice of the number of threads for compiled passes, which may change between passes."""
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+
+SLOW = 1.5
+"""Other numbers of threads are tried when passes take this many times the usual."""
+JUDGED = 5
+"""Number of passes that are judged together."""
+TRIES = 3
+"""Number of passes with each number of threads in a trial."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
+"""Seconds between a trial and the next one; they double while trials change nothing."""
+
+
+class ThreadChoice:
+    """Chooses the number of threads with which passes are fastest at the moment.
+
+    More threads are faster on an idle machine. Next to other busy processes, every barrier of a pass waits for a
+    thread that may not be running, and one thread is faster. No bit of a result depends on the number.
+
+    Args:
+        counts: The numbers of threads to choose from, most first; one number is never changed.
+        clock: Returns seconds; tests replace it.
+    """
+
+    def __init__(self, counts: Sequence[int], clock: Callable[[], float] = time.perf_counter):
+        self._counts, self._clock = list(counts), clock
+        self.count = self._counts[0]
+        self._usual: dict[Hashable, float] = {}
+        self._recent: deque[float] = deque(maxlen=JUDGED)
+        self._untried: list[int] = []
+        self._found: dict[int, list[float]] = {}
+        self._next_trial = -float("inf")
+        self._wait_s = FIRST_WAIT_S
+
+    def passed(self, kind: Hashable, seconds: float) -> None:
+        """Take note of a pass with ``count`` threads, and choose ``count`` for the next one.
+
+        Args:
+            kind: Passes of one kind usually take equally long.
+            seconds: The time of the pass.
+        """
+        if len(self._counts) == 1:
+            return
+        self._usual[kind] = min(seconds, self._usual.get(kind, seconds))
+        slowness = seconds / self._usual[kind]
+        if self._found:
+            self._found[self.count].append(slowness)
+            if self._untried:
+                self.count = self._untried.pop()
+            else:
+                self._finish_trial()
+            return
+        self._recent.append(slowness)
+        slow = len(self._recent) == JUDGED and statistics.median(self._recent) > SLOW
+        if slow and self._clock() >= self._next_trial:
+            self.begin_trial()
+
+    def begin_trial(self) -> None:
+        """Use each number of threads in the next passes, and then the one with which they were fastest."""
+        self._found = {count: [] for count in self._counts}
+        self._untried = self._counts[::-1] * TRIES
+        self.count = self._untried.pop()
+
+    @property
+    def is_trying(self) -> bool:
+        return bool(self._found)
+
+    def _finish_trial(self) -> None:
+        best = min(self._counts, key=lambda count: statistics.median(self._found[count]))
+        slowness = statistics.median(self._found[best])
+        self.count = best
+        # A number that is as slow as before was no help; so wait longer before the next trial.
+        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S) if slowness > SLOW else FIRST_WAIT_S
+        self._next_trial = self._clock() + self._wait_s
+        self._found, self._recent = {}, deque(maxlen=JUDGED)
