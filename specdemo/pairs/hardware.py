@@ -14,6 +14,7 @@ from torch import nn
 from specdemo import __version__
 from specdemo.models.fused_execution import GraphedExecution
 from specdemo.models.packed_linear import has_half_kernel
+from specdemo.models.threads import thread_count
 from specdemo.records.limits import UserError
 
 PLAYED = (
@@ -57,7 +58,7 @@ def device_name(device: torch.device) -> str:
     """Return the name of the device for the page."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{processor()}, {torch.get_num_threads()} threads"
+    return f"{processor()}, {thread_count()} threads"
 
 
 def place_of(models: Iterable[nn.Module | None], device: torch.device) -> str:
