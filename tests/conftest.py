@@ -4,9 +4,9 @@ import gc
 import os
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
+from specdemo.models.threads import thread_count, use_threads
 from specdemo.pairs.sources import Sources
 
 settings.register_profile(
@@ -20,7 +20,7 @@ settings.load_profile("default")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # As many workers as cores: each keeps to its own.
-    torch.set_num_threads(1)
+    use_threads(1)
 
 
 def pytest_collection_finish():
@@ -40,10 +40,10 @@ def embedded_pair():
 @pytest.fixture
 def one_thread():
     """Tiny models run fastest on one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    before = thread_count()
+    use_threads(1)
     yield
-    torch.set_num_threads(before)
+    use_threads(before)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ Each option for a run sets a field of ``RunConfig``; ``limits.parse_config`` che
 """
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -35,6 +36,11 @@ TARGET: dict[str, Any] = {
     "help": "hub id or folder of the target (default: %(default)s)",
 }
 DEVICE: dict[str, Any] = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if available)"}
+THREADS: dict[str, Any] = {
+    "type": int,
+    "metavar": "N",
+    "help": "threads that compute on a CPU (default: OMP_NUM_THREADS, or one for each core)",
+}
 SAMPLED_RULE = {
     "choices": SAMPLED_RULES,
     "help": "verification rule at temperatures above 0",
@@ -120,6 +126,7 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
     add("--n-gram", metavar="DIR", help="folder of a table of n-grams of the target")
     add("--device", **DEVICE)
     add("--precision", default="auto", metavar="P", help=precision)
+    add("--threads", **THREADS)
     add("--recalibrate", action="store_true", help="repeat the measurement of pass costs while it is rough")
 
 
@@ -129,12 +136,13 @@ _MODEL = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def check_models(options: argparse.Namespace) -> None:
-    """Check the options for models, device and precision without importing torch.
+    """Check the options for models, device, precision and threads without importing torch.
 
     Options that the command does not have are skipped.
 
     Raises:
-        UserError: A pair or precision is unknown, the device has an invalid form, or a folder does not exist.
+        UserError: A pair or precision is unknown, the device or the number of threads is invalid, or a folder
+            does not exist.
     """
     asked = vars(options)
     if asked.get("pair") and options.pair not in PAIRS:
@@ -142,6 +150,13 @@ def check_models(options: argparse.Namespace) -> None:
     require_precision(asked.get("precision", AUTO_PRECISION))
     if asked.get("device") and not _DEVICE.fullmatch(options.device):
         raise UserError(f"Unknown device {show(options.device)}; choose cpu, cuda or, for one GPU, cuda:1.")
+    threads, processors = asked.get("threads"), os.cpu_count() or 1
+    if threads is not None and not 1 <= threads <= processors:
+        raise UserError(
+            f"--threads must be between 1 and {processors}, the number of processors, got {threads}."
+        )
+    if threads is not None and asked.get("cluster"):
+        raise UserError("--threads is for models on this machine; on a cluster, choose --replica-cpus.")
     for name in ("target", "draft"):
         model = asked.get(name)
         if model is None or Path(model).is_dir():
@@ -201,9 +216,11 @@ def loaded_pair(options: argparse.Namespace) -> Any:
     Raises:
         UserError: The pair does not exist or cannot be loaded.
     """
+    from specdemo.models.threads import use_threads
     from specdemo.pairs.embedded import printing
     from specdemo.pairs.load import load_sources
 
+    use_threads(options.threads)
     return load_sources(_sources(options), progress=printing(), recalibrate=options.recalibrate)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdemo import __version__
 from specdemo.cli.exits import INTERRUPTED, exit_status
-from specdemo.cli.options import check_models
+from specdemo.cli.options import THREADS, check_models
 from specdemo.cluster.plan import NOT_WITH_CLUSTER, parse_replicas, require_ray, require_shares
 from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS, UserError, show
 from specdemo.service.offered_pairs import OWN, OfferedPairs
@@ -87,6 +87,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--n-gram", help="folder of a table of n-grams of the target")
     add("--device", help="cpu, cuda, cuda:1 (default: CUDA if available)")
     add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="default: %(default)s")
+    add("--threads", **THREADS)
     add("--recalibrate", action="store_true", help="repeat the measurement of pass costs while it is rough")
     waiting = "maximum number of waiting jobs (default: %(default)s)"
     add("--max-waiting", type=int, default=Bounds.max_waiting, help=waiting)
@@ -197,6 +198,7 @@ def serve(settings: argparse.Namespace) -> int:
         n_gram=settings.n_gram,
         device=settings.device,
         precision=settings.precision,
+        threads=settings.threads,
         recalibrate=settings.recalibrate,
         any_model=settings.allow_any_model,
         only_home=settings.only_pair,

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from specdemo.bench.measuring import environment
 from specdemo.cluster.link import REFUSED
+from specdemo.models.threads import use_threads
 from specdemo.pairs.embedded import printing
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.pair import Pair
@@ -49,7 +50,7 @@ class Replica:
         del edition
         # Use one thread for all computing, because libraries such as OpenMP keep a pool of workers for each
         # thread that computes.
-        self._device = ThreadPoolExecutor(1, "device")
+        self._device = ThreadPoolExecutor(1, "device", use_threads)
         load = partial(load_sources, sources, progress=printing(), recalibrate=recalibrate)
         self._pair = self._device.submit(load).result()
         self._lost = False

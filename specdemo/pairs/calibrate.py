@@ -31,6 +31,7 @@ REPEATS = 5
 MIN_REPEATS = 3
 MAX_SECONDS = 2.0
 """Maximum seconds of one measurement, for which a visitor may be waiting. Slow machines repeat less often."""
+MAX_CHOICE_S = 0.3
 DRAFTED = 4
 """Number of tokens in each measured draft."""
 NEGLIGIBLE = 1.02
@@ -55,6 +56,17 @@ class PassCosts:
                 self._rows = () if is_batch_invariant(target) else find_batch_invariant_rows(target)
             self.known[TARGET_ALONE] = measure_target(target, self._rows)
         return self.known[TARGET_ALONE]
+
+
+def choose_threads(model: WholeModel) -> None:
+    """Choose the number of threads of compiled passes, by measuring for up to ``MAX_CHOICE_S``."""
+    if not is_batch_invariant(model):
+        return
+    from specdemo.models.compiled.thread_choice import choice
+
+    ids = random_ids(model, 1)
+    runtime = half_filled_runtime(model, ids, CAPACITY)
+    choice().settle(timed_pass(runtime, ids), MAX_CHOICE_S)
 
 
 def measure_target(model: CausalLM, invariant: Collection[int]) -> Calibration:

@@ -12,8 +12,9 @@ import transformers
 from torch import nn
 
 from specdemo import __version__
-from specdemo.models.compiled.threads import missing
+from specdemo.models.compiled.openmp import missing
 from specdemo.models.fused_execution import GraphedExecution
+from specdemo.models.threads import thread_count
 from specdemo.records.limits import UserError
 
 PLAYED = (
@@ -52,7 +53,7 @@ def device_name(device: torch.device) -> str:
     """Return the name of the device for the page."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{processor()}, {torch.get_num_threads()} threads"
+    return f"{processor()}, {thread_count()} threads"
 
 
 def place_of(models: Iterable[nn.Module | None], device: torch.device) -> str:

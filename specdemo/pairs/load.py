@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from specdemo.models.compiled.threads import missing
+from specdemo.models.compiled.openmp import missing
 from specdemo.models.draft_files import count_parameters
 from specdemo.models.reduced_draft import is_reduced_draft
+from specdemo.pairs.calibrate import choose_threads
 from specdemo.pairs.embedded import Progress, cache_folder, mended_target, silent
 from specdemo.pairs.hardware import arithmetic_of, best_device, chosen_device, precision_for
 from specdemo.pairs.hub import Files, within
@@ -77,6 +78,7 @@ def load_sources(
     progress("Measuring pass costs", 0.8)
 
     def measure() -> None:
+        choose_threads(pair.target)
         lanes = Lanes(pair)
         for _ in range(MAX_CALIBRATIONS if recalibrate else 1):
             if not lanes.calibrate_all().is_rough:

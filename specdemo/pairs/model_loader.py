@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import set_tqdm_hook
 
 from specdemo.models.attention import ATTENTION
-from specdemo.models.compiled.threads import missing
+from specdemo.models.compiled.openmp import missing
 from specdemo.models.execution import CausalLM, WholeModel
 from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.models.fused_llama import FusedLlama, can_fuse

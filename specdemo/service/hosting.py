@@ -63,6 +63,7 @@ class Hosting:
         target, draft, feature_draft, n_gram: The host's own models, as for ``load_pair``. A target or a draft
             replaces the preset.
         device, precision: Used for all pairs, as for ``load_sources``.
+        threads: The number of threads that compute on a CPU, as for ``use_threads``.
         recalibrate: True measures the pass costs of the default pair until they are steady.
         any_model: True if visitors may name any two models of the hub.
         only_home: True if only the default pair is offered.
@@ -77,6 +78,7 @@ class Hosting:
     n_gram: str | None = None
     device: str | None = None
     precision: str = AUTO_PRECISION
+    threads: int | None = None
     recalibrate: bool = False
     any_model: bool = False
     only_home: bool = False
@@ -151,7 +153,7 @@ class Hosting:
             sources = replace(self.sources, device="cuda")
             pair = assemble_pair(sources, progress=printing(), checked_on="cpu")
             performer = on_calls(pair, perform, spaces.GPU)
-            return local_service(lambda _name, _progress: pair, offered, self.bounds, performer)
+            return local_service(lambda _name, _progress: pair, offered, self.bounds, performer, self.threads)
 
         def load(name: str, progress: Progress) -> Pair:
             # While another pair runs, timings would be wrong. So a pair that is not the default is loaded
@@ -162,7 +164,7 @@ class Hosting:
             pair = load_sources(sources, progress=progress, recalibrate=self.recalibrate, alone=service.alone)
             return pair if self.learner is None else self.learner.pupil(pair)
 
-        service = local_service(load, offered, self.bounds)
+        service = local_service(load, offered, self.bounds, threads=self.threads)
         return service
 
     def sources_of(self, name: str) -> Sources:

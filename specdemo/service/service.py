@@ -7,6 +7,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from specdemo.models.threads import use_threads
 from specdemo.records.events import count_emitted
 from specdemo.records.limits import UserError
 from specdemo.records.trace import SPECULATIVE
@@ -196,6 +197,7 @@ def local_service(
     offered: OfferedPairs | None = None,
     bounds: Bounds | None = None,
     performer: Perform = perform,
+    threads: int | None = None,
 ) -> Service:
     """Return a service whose pairs all run in this process, one job at a time.
 
@@ -204,6 +206,9 @@ def local_service(
         offered: The pairs that visitors may ask for.
         bounds: Limits of the queue and of each job.
         performer: Does a job; called on the device's thread.
+        threads: The number of OpenMP threads of the device's thread, as for ``use_threads``.
     """
     offered = offered or OfferedPairs()
-    return Service(PairPool(loader, offered.home), offered, JobQueue(bounds), performer)
+    queue = JobQueue(bounds)
+    queue.first(partial(use_threads, threads))
+    return Service(PairPool(loader, offered.home), offered, queue, performer)

@@ -3,6 +3,7 @@
 from dataclasses import MISSING, asdict, fields
 
 import pytest
+import torch
 from helpers.tiny import tiny_pair
 
 import specdemo.pairs.load
@@ -50,3 +51,12 @@ def test_a_run_uses_all_options(monkeypatch, capsys):
     assert main(["generate", "hello", *arguments, "--json", "-"]) == 0
     config = asdict(load(capsys.readouterr().out).config)
     assert config == {"prompt": "hello", **{name: value for name, (_, value) in OTHERWISE.items()}}
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_run_computes_with_the_number_of_threads_asked_for(monkeypatch, capsys):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: tiny_pair())
+    assert main(["generate", "hello", "--threads", "3", "--max-new-tokens", "2", "--json", "-"]) == 0
+    assert torch.get_num_threads() == 3
+    assert load(capsys.readouterr().out).device.endswith(", 3 threads")

@@ -40,14 +40,11 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
     monkeypatch.setenv("SPECDEMO_MAX_SECONDS", "45")
     monkeypatch.setenv("SPECDEMO_ALLOW_ANY_MODEL", "1")
     monkeypatch.setenv("SPECDEMO_MCP", "0")
+    monkeypatch.setenv("SPECDEMO_THREADS", "1")
     monkeypatch.setenv("SPECDEMO_PAIR", "gpt2-xl")
     settings = parsed(["serve", "--pair", "gpt2-large"])
-    assert (settings.max_seconds, settings.allow_any_model, settings.mcp, settings.pair) == (
-        45.0,
-        True,
-        False,
-        "gpt2-large",
-    )
+    assert (settings.max_seconds, settings.allow_any_model, settings.mcp) == (45.0, True, False)
+    assert (settings.pair, settings.threads) == ("gpt2-large", 1)
 
 
 @pytest.mark.parametrize(

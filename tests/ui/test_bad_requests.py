@@ -14,7 +14,6 @@ from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
-import torch
 from helpers.asking import ENDPOINTS, HAS_MCP, MCP, POSTED, Endpoint, Odd, odd_requests, ways_in
 from helpers.http_visitor import API, HttpVisitor
 from helpers.odd import ANYTHING, odd_addresses, odd_bodies
@@ -25,6 +24,7 @@ from helpers.watched import Watched, watching
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from specdemo.models.threads import thread_count, use_threads
 from specdemo.records.limits import UserError
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import ABANDONED_S
@@ -53,8 +53,8 @@ def watched(tmp_path_factory: Any) -> Iterator[Watched]:
 @pytest.fixture(scope="module")
 def visitor(watched: Watched) -> Iterator[HttpVisitor]:
     """Yield a visitor of a page around tiny models, with an MCP server if the package is installed."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    threads = thread_count()
+    use_threads(1)
     page = build_page(service_of(tiny_pair()))
     options = with_mcp(page, launch_options()) if HAS_MCP else launch_options()
     watched.own.add(port := free_port())
@@ -63,7 +63,7 @@ def visitor(watched: Watched) -> Iterator[HttpVisitor]:
     yield visitor
     visitor.http.close()
     page.close()
-    torch.set_num_threads(threads)
+    use_threads(threads)
 
 
 def free_port() -> int:

@@ -13,14 +13,14 @@ from llvmlite import binding
 from numba import cfunc, types
 from numba.core import config
 
-from specdemo.models.compiled import threads
+from specdemo.models.compiled import openmp
 
 _LOCK = threading.Lock()
 _folder: list[Path] = []
 
 # Symbols of torch's OpenMP library: numba caches code that calls symbols, but not code with addresses.
 for _name in ("omp_get_thread_num", "GOMP_barrier"):
-    _symbol = getattr(threads.library(), _name, None)
+    _symbol = getattr(openmp.library(), _name, None)
     if _symbol is not None:
         binding.add_symbol(_name, ctypes.cast(_symbol, ctypes.c_void_p).value)
 thread_number = types.ExternalFunction("omp_get_thread_num", types.int32())
@@ -49,7 +49,7 @@ class Compiled:
 
     def run(self, arguments: int, count: int) -> None:
         """Call the function on ``count`` threads."""
-        threads.parallel(self.compile(), arguments, count)
+        openmp.parallel(self.compile(), arguments, count)
 
     def _compiled(self) -> Any:
         folder = _private(_folder[0] / _version()) if _folder else None

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from specdemo.models.compiled import threads
 from specdemo.models.compiled.linear import CompiledLinear
 from specdemo.models.compiled.llama import mlp_matrices, screen_of
 from specdemo.models.compiled.product import Matrix, pack
 from specdemo.models.compiled.stack import Layer, Sizes, Stack, StackCache, rotations_of
+from specdemo.models.compiled.thread_choice import choice
 from specdemo.models.feature_draft import FeatureDraft
 
 
@@ -82,7 +82,7 @@ class CompiledFeatureRuntime:
     def append(self, states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         assert self._cache is not None
         stack, length = self._draft.stack, self.length
-        logits, _, last = stack.run(self._cache, ids, length, 1, threads.count(), given=states)
+        logits, _, last = stack.run(self._cache, ids, length, 1, choice().count, given=states)
         assert last is not None
         self.length += len(ids)
         return last, logits[0]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from numba import carray, types
 from torch import Tensor, nn
 
-from specdemo.models.compiled import compilation, threads
+from specdemo.models.compiled import compilation
 from specdemo.models.compiled.product import (
     BLOCK,
     BLOCKS,
@@ -19,6 +19,7 @@ from specdemo.models.compiled.product import (
     pack,
     padded,
 )
+from specdemo.models.compiled.thread_choice import choice
 from specdemo.models.compiled.vectors import longs
 
 M = TypeVar("M", bound=nn.Module)
@@ -65,7 +66,7 @@ class CompiledLinear(nn.Module):
         rows = F.pad(inputs.reshape(-1, width), (0, padded(width) - width)).contiguous()
         results = torch.empty(len(rows), matrix.padded_outputs)
         if len(rows):
-            count = threads.count()
+            count = choice().count
             buffers = torch.empty(count, BLOCK * rows.shape[1])
             c = torch.tensor(
                 [matrix.address, rows.data_ptr(), len(rows), results.data_ptr(), count, buffers.data_ptr()]

@@ -1,5 +1,6 @@
 """Llama-type models on a CPU, with whole passes as compiled functions."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -10,7 +11,6 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from specdemo.models.attention import ATTENTION
-from specdemo.models.compiled import threads
 from specdemo.models.compiled.product import LANES, Matrix, pack, unpack
 from specdemo.models.compiled.stack import (
     Layer,
@@ -20,8 +20,12 @@ from specdemo.models.compiled.stack import (
     StackCache,
     rotations_of,
 )
+from specdemo.models.compiled.thread_choice import choice
 from specdemo.models.reduced_draft import ReducedHeadDraft
 from specdemo.models.screened_head import Screen
+
+JUDGED_ROWS, JUDGED_POSITIONS = 16, 256
+"""The times of passes over up to so many rows are compared, if they start in the same part of the text."""
 
 
 class CompiledLlama(nn.Module):
@@ -81,7 +85,7 @@ class CompiledLlama(nn.Module):
             rotations_of(stack.rotary_emb, config.max_position_embeddings),
             screen_of(getattr(model, "screen", None)),
         )
-        self.execution = CompiledExecution(self.stack)
+        self.execution = CompiledExecution(self.stack, judged=not isinstance(model, ReducedHeadDraft))
 
     @property
     def vocabulary(self) -> int:
@@ -123,10 +127,11 @@ class CompiledExecution:
     Args:
         stack: The model's layers.
         depth: Number of layers to run; None for all.
+        judged: Whether the times of passes affect the number of threads; those of small drafts vary too much.
     """
 
-    def __init__(self, stack: Stack, depth: int | None = None):
-        self._stack, self._depth = stack, depth
+    def __init__(self, stack: Stack, depth: int | None = None, judged: bool = False):
+        self._stack, self._depth, self._judged = stack, depth, judged
 
     def open(self, capacity: int) -> StackCache:
         return self._stack.open(capacity)
@@ -137,7 +142,12 @@ class CompiledExecution:
     def run(
         self, ids: Tensor, start: int, cache: StackCache, rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
-        logits, states, _ = self._stack.run(cache, ids, start, rows, threads.count(), self._depth, taps)
+        threads = choice()
+        begin = time.perf_counter()
+        logits, states, _ = self._stack.run(cache, ids, start, rows, threads.count, self._depth, taps)
+        if self._judged and len(ids) <= JUDGED_ROWS:
+            kind = id(self._stack), len(ids), start // JUDGED_POSITIONS
+            threads.passed(kind, time.perf_counter() - begin)
         return logits, states
 
     def batch(self, texts: int, capacity: int) -> Callable[[Tensor, int], Tensor]:

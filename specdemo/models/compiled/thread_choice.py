@@ -5,6 +5,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 
+import torch
+
+from specdemo.models.threads import is_fixed
+
 SLOW = 1.5
 """Other numbers of threads are tried when passes take this many times the usual."""
 JUDGED = 5
@@ -18,8 +22,8 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
 class ThreadChoice:
     """Chooses the number of threads with which passes are fastest at the moment.
 
-    More threads are faster on an idle machine. Next to other busy processes, every barrier of a pass waits for a
-    thread that may not be running, and one thread is faster. No bit of a result depends on the number.
+    More threads are faster on an idle machine. Next to other busy processes, every barrier of a pass waits for
+    a thread that may not be running, and one thread is faster. No bit of a result depends on the number.
 
     Args:
         counts: The numbers of threads to choose from, most first; one number is never changed.
@@ -57,17 +61,23 @@ class ThreadChoice:
         self._recent.append(slowness)
         slow = len(self._recent) == JUDGED and statistics.median(self._recent) > SLOW
         if slow and self._clock() >= self._next_trial:
-            self.begin_trial()
+            self._begin_trial()
 
-    def begin_trial(self) -> None:
+    def settle(self, run_pass: Callable[[], object], max_seconds: float) -> None:
+        """Try all numbers of threads in passes that nobody waits for; :meth:`passed` must hear of each."""
+        end = self._clock() + max_seconds
+        self._begin_trial()
+        while self._found and self._clock() < end:
+            run_pass()
+        if self._found:  # too slow a model to try them all
+            self._found, self._untried, self.count = {}, [], self._counts[0]
+
+    def _begin_trial(self) -> None:
         """Use each number of threads in the next passes, and then the one with which they were fastest."""
-        self._found = {count: [] for count in self._counts}
-        self._untried = self._counts[::-1] * TRIES
-        self.count = self._untried.pop()
-
-    @property
-    def is_trying(self) -> bool:
-        return bool(self._found)
+        if len(self._counts) > 1:
+            self._found = {count: [] for count in self._counts}
+            self._untried = self._counts[::-1] * TRIES
+            self.count = self._untried.pop()
 
     def _finish_trial(self) -> None:
         best = min(self._counts, key=lambda count: statistics.median(self._found[count]))
@@ -77,3 +87,15 @@ class ThreadChoice:
         self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S) if slowness > SLOW else FIRST_WAIT_S
         self._next_trial = self._clock() + self._wait_s
         self._found, self._recent = {}, deque(maxlen=JUDGED)
+
+
+_choices: dict[tuple[int, ...], ThreadChoice] = {}
+
+
+def choice() -> ThreadChoice:
+    """Return the choice for passes on the calling thread: all of its threads or one, or the fixed number."""
+    most = torch.get_num_threads()
+    counts = (most,) if is_fixed() or most == 1 else (most, 1)
+    if counts not in _choices:
+        _choices[counts] = ThreadChoice(counts)
+    return _choices[counts]

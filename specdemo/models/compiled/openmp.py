@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import torch
+import torch  # noqa: F401  (loads the library)
 
 MAPS = Path("/proc/self/maps")
 NO_NUMBA = "numba is not installed"
@@ -43,8 +43,3 @@ def _region() -> Callable[..., None]:
 def parallel(function: int, arguments: int, threads: int) -> None:
     """Call the function at an address on several threads at once, and wait for all of them."""
     _region()(function, arguments, threads, 0)
-
-
-def count() -> int:
-    """Return the number of threads of a parallel region."""
-    return torch.get_num_threads()
