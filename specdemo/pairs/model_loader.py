@@ -70,9 +70,8 @@ class Loader:
     checked_on: str | None
 
     @property
-    def compiles(self) -> bool:
-        """Whether passes of Llama-type models are compiled."""
-        return self.placement.target == "cpu" and missing() is None
+    def on_cpu(self) -> bool:
+        return torch.device(self.placement.target).type == "cpu"
 
     def model(self, role: str, files: Files, progress: Progress) -> PreTrainedModel:
         """Load a transformers model, and check that its cache can be rolled back.
@@ -112,7 +111,7 @@ class Loader:
 
     def shared_embedding(self, target: PreTrainedModel) -> "Matrix | None":
         """Return the target's embedding for compiled passes; None if they are not compiled."""
-        if not (self.compiles and can_fuse(target)):
+        if not (self.on_cpu and missing() is None and can_fuse(target)):
             return None
         from specdemo.models.compiled.product import pack
 
@@ -151,7 +150,7 @@ class Loader:
         if files is None:
             return None, None
         if is_reduced_draft(files.folder):
-            dtype = torch.float32 if self.placement.target == "cpu" else None
+            dtype = torch.float32 if self.on_cpu else None
             again = partial(load_draft, files.folder, target, ATTENTION, dtype)
             small = again()
             require_known_ids(small.id_map, target)
@@ -172,7 +171,7 @@ class Loader:
         if path is None:
             return None
         try:
-            dtype = torch.float32 if self.placement.target == "cpu" else None
+            dtype = torch.float32 if self.on_cpu else None
             found = load_feature_draft(path, target, dtype)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise UserError(
@@ -222,7 +221,7 @@ class Loader:
         """
         if is_dispatched(model):
             return model  # accelerate's hooks work only with the original modules
-        if self.placement.target != "cpu":
+        if not self.on_cpu:
             return FusedLlama(model) if can_fuse(model) else model
         if rounded and not can_fuse(model) and linear_share(model) < MIN_LINEAR_SHARE:
             raise UserError(

@@ -22,7 +22,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
 class ThreadChoice:
     """Chooses the number of threads with which passes are fastest at the moment.
 
-    More threads are faster on an idle machine. Next to other busy processes, every barrier of a pass waits for
+    More threads are faster on an idle machine. Next to busy processes, every barrier of a pass waits for
     a thread that may not be running, and one thread is faster. No bit of a result depends on the number.
 
     Args:
