@@ -18,7 +18,7 @@ const TERMS = {
   ...CHART_TERMS,
   speedup: {
     title: "Speedup S",
-    sentence: "Decoding speed compared with the target alone, without drafts.",
+    sentence: "Decoding speed compared with that of the target alone.",
     formula: "S = (baseline seconds ÷ baseline tokens) ÷ (speculative seconds ÷ speculative tokens)",
     more: ["theory", "c", "v"],
     numbers: ({ totals, config }) => {
