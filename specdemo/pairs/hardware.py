@@ -119,13 +119,14 @@ def arithmetic_of(device: torch.device, precision: str, drafts: str) -> str:
     Args:
         device: The target's device.
         precision: Precision of its weights.
-        drafts: Precision of the weights of drafts made by ``specdemo train``.
+        drafts: Precision of the weights of drafts made by ``specdemo train``; on a GPU the target's.
     """
     if device.type != "cpu":
-        return f"Weights and arithmetic in {precision}; drafts run in {drafts}."
+        return f"Weights and arithmetic in {precision}."
+    weights = precision if drafts == precision else f"{precision}, drafts in {drafts}"
     uncompiled = missing()
     note = "" if uncompiled is None else f" Passes are not compiled, because {uncompiled}."
-    return f"Weights in {precision}, drafts in {drafts}; all arithmetic in fp32.{note}"
+    return f"Weights in {weights}; all arithmetic in fp32.{note}"
 
 
 def _is_before_ampere(device: torch.device) -> bool:

@@ -136,7 +136,8 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     embedding = loader.shared_embedding(target)
     draft, id_map = loader.draft(draft_found, target, tokenizer, within(progress, 0.9, 1.0), embedding)
     feature_draft = loader.feature_draft(sources.feature_folder, target, embedding)
-    drafts = precision if embedding is None else ROUNDED
+    is_trained = draft_found is not None and is_reduced_draft(draft_found.folder)
+    drafts = ROUNDED if embedding is not None and (is_trained or feature_draft is not None) else precision
     pair = Pair(
         target_name=target_found.name,
         draft_name=draft_found.name if draft_found else sources.draft,

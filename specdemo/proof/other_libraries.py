@@ -1,7 +1,7 @@
 """Greedy texts with and without drafts, decoded as other libraries do. There, the two texts may differ.
 
-Other libraries let the KV cache grow with the text and do not pad passes. A pass over k + 1 tokens then adds
-its sums in another order than k + 1 passes over one token, so logits differ by rounding.
+There, a pass over k + 1 tokens may add its sums in another order than k + 1 passes over one token: the order
+depends on the number of tokens and on the length of the KV cache. So logits differ by rounding.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

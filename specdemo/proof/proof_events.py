@@ -61,10 +61,10 @@ READINGS = {
     ),
 }
 WHY = (
-    "Other libraries let the cache grow and do not pad passes, so a pass over several tokens rounds "
-    "differently from a pass over one. If two logits are nearly equal, rounding decides which token comes. "
-    "That is common in bf16, and rare if sums are in fp32, as with fp16 weights. "
-    "The other tests keep the cache length and the padding fixed."
+    "In other libraries, the number of tokens in a pass decides the order in which sums are added. So a pass "
+    "over several tokens rounds differently from a pass over one. If two logits are nearly equal, rounding "
+    "decides which token comes. That is common in bf16, as in the recorded test and on GPUs, and rare in "
+    "fp32, as on CPUs here. In the other tests, a token gets the same sums in both passes."
 )
 VERDICTS = {
     "same": "Accepted: no difference beyond chance.",

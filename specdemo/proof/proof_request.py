@@ -39,7 +39,7 @@ EXAMPLE = MappingProxyType(
 different probabilities.
 
 Drafts of several tokens are needed to catch wrong versions of block verification. Measured with 2,000 draws
-per lane, in fp16 on two threads of an AMD EPYC (Zen 5):
+per lane, on two threads of an AMD EPYC (Zen 5), before passes were compiled:
 
 ========================  ====  ===============  ==========================  ======  =======
 rule                      α     total variation  noise, mean and 99th perc.  p       seconds
@@ -54,7 +54,7 @@ typical acceptance        0.74  0.492            0.057, 0.081                <1e
 
 
 class Proof(StrEnum):
-    """The kinds of proof. ``OTHER_LIBRARIES`` shows what happens without batch-invariant passes."""
+    """The kinds of proof. ``OTHER_LIBRARIES`` shows what rounding does elsewhere."""
 
     GREEDY = "greedy"
     OTHER_LIBRARIES = "other-libraries"

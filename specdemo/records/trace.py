@@ -279,7 +279,7 @@ class Calibration:
         v: Verification costs: ``v[n - 1]`` is the time of a target pass over n tokens, padding included,
             ÷ ``step_s``.
         row_floor: Number of rows to which a pass over one token is padded, so that verification and
-            single-token decoding give bitwise equal logits. None if no suitable row counts were found.
+            single-token decoding give bitwise equal logits. None if passes are not padded.
         rows: Number of rows to which passes over 1, 2, … tokens are padded; empty if nothing is padded.
         scatter: Interquartile range of repeated timings ÷ their median. A high value means that the machine
             was busy.
@@ -341,7 +341,7 @@ class Run:
         pieces: Bytes of every token that occurs in the run, in base64, by token id.
         specials: Ids among ``pieces`` that are control tokens. The page shows them as labels.
         totals: The figures at the end of the run, with the fields of ``figures.Totals``.
-        arithmetic: A sentence that explains ``precision``; empty if unknown.
+        arithmetic: Sentences on the precision of weights, drafts and arithmetic; empty if unknown.
         watched: The server that wrote the run; None if this program did. In a watched run, ids are not from
             a vocabulary: they number the pieces of text, and ``UNKNOWN_ID`` stands for tokens without text.
     """

@@ -14,6 +14,7 @@ from specdemo.proof.proof_request import DRAWS, EXAMPLE, PROMPTS, Control, Proof
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule, dump
 from specdemo.service.jobs import JobKind
+from specdemo.ui.component import STATIC
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -49,6 +50,12 @@ def test_other_libraries_proof_yields_rows_and_a_reason(pair):
     assert start["precision"] == pair.precision and start["device"] and start["temperature"] == 0
     assert row["row"].keys() >= {"gap", "shift", "candidates"} and end["reading"] == WHY
     assert (end["verdict"], end["words"]) == ("same", "No text differs.")
+
+
+@pytest.mark.parametrize("recording", sorted((STATIC / "proofs").iterdir()), ids=lambda path: path.stem)
+def test_recorded_proof_explains_its_result_as_a_new_one(recording):
+    start, *_, end = map(json.loads, recording.read_text(encoding="utf-8").splitlines())
+    assert end["reading"] == (READINGS[start["rule"]] if "rule" in start else WHY)
 
 
 def test_other_libraries_divergence_names_both_tokens(pair, monkeypatch):

@@ -263,7 +263,7 @@ def test_no_request_leaves_the_machine(open_page, url):
 
 
 @pytest.mark.slow
-def test_the_help_of_a_run_explains_its_settings_and_the_choice_of_precision(open_page, service):
+def test_the_help_of_a_run_explains_its_settings_and_its_precision(open_page, service):
     page = open_page()
     opener = page.locator("[data-help=run]")
     assert opener.is_hidden()
@@ -273,12 +273,12 @@ def test_the_help_of_a_run_explains_its_settings_and_the_choice_of_precision(ope
     line = page.locator(".sd-help-formula")
     assert line.inner_text() == "", "a recording of before says nothing"
     service.replayed = [dict(event) for event in recorded("greedy")]
-    hostile = "fp16 was chosen <b>here</b> \u202e."
+    hostile = "Weights in <b>bf16</b> \u202e."
     service.replayed[0]["run"] = {**service.replayed[0]["run"], "arithmetic": hostile}
     run_to_end(page)
     opener.click()
     assert line.is_visible() and line.locator("b").count() == 0
-    assert line.inner_text().startswith("fp16 was chosen <b>here</b>") and "\u202e" not in line.inner_text()
+    assert line.inner_text().startswith("Weights in <b>bf16</b>") and "\u202e" not in line.inner_text()
 
 
 @pytest.mark.slow

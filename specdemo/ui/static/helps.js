@@ -18,7 +18,7 @@ const TERMS = {
   ...CHART_TERMS,
   speedup: {
     title: "Speedup S",
-    sentence: "Decoding speed compared with the target alone, whose passes are timed without row padding.",
+    sentence: "Decoding speed compared with that of the target alone.",
     formula: "S = (baseline seconds ÷ baseline tokens) ÷ (speculative seconds ÷ speculative tokens)",
     more: ["theory", "c", "v"],
     numbers: ({ totals, config }) => {
@@ -91,7 +91,7 @@ function helpOnRun(run) {
   return {
     title: "This run",
     sentence: named(settingWords(run)),
-    // Either what a watched server does not report, or the reason for the precision of the models.
+    // Either what a watched server does not report, or the precision of the models.
     formula: named(watched ? watched.silent.join(" ") : (arithmetic ?? "")),
     numbers: `At most ${config.max_new_tokens} tokens, seed ${config.seed}`,
     more: [],
