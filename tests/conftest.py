@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from specdemo.pairs.embedded import cache_folder
 from specdemo.pairs.sources import Sources
 
 settings.register_profile(
@@ -21,6 +22,21 @@ settings.load_profile("default")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # As many workers as cores: each keeps to its own.
     torch.set_num_threads(1)
+
+
+CODE = cache_folder() / "compiled"
+"""Compiled code, which all test processes and the program share: compiling takes many seconds."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def code_is_kept():
+    """Keep compiled code in ``CODE`` even if a test names another cache folder."""
+    from specdemo.models.compiled import compilation
+
+    compilation.keep_in(CODE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compilation, "keep_in", lambda folder: None)
+        yield
 
 
 def pytest_collection_finish():
