@@ -139,8 +139,15 @@ def test_a_pair_that_cannot_be_loaded_is_refused_with_the_reason(options, words,
         load_sources(Sources(**options))
 
 
-def test_a_load_measures_while_nothing_else_computes_and_runs_measure_nothing(target_folder, monkeypatch):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_load_measures_while_nothing_else_computes_and_runs_measure_nothing(
+    target_folder, tmp_path, monkeypatch, compiled
+):
     within, seen = [], []
+    steps = ["measure_target"] if compiled else ["find_batch_invariant_rows", "measure_target"]
+    if not compiled:
+        gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=258))
+        target_folder = save(gpt2, byte_tokenizer(), tmp_path)
 
     def alone(measure):
         within.append(True)
@@ -157,11 +164,11 @@ def test_a_load_measures_while_nothing_else_computes_and_runs_measure_nothing(ta
 
         monkeypatch.setattr(calibrate, name, watched)
     pair = load_sources(Sources(target_folder, "none", device="cpu"), alone=alone)
-    assert seen == ["find_batch_invariant_rows", "measure_target"]
+    assert seen == steps
     for length in (4, 300):
         record, _ = run(pair, drafter="prompt-lookup", max_new_tokens=length)
         assert record.calibration == pair.costs.known[TARGET_ALONE]
-    assert len(seen) == 2
+    assert seen == steps
 
 
 @pytest.mark.parametrize(("recalibrate", "measured"), [(False, 1), (True, 5)])
