@@ -5,9 +5,9 @@ import os
 
 import pytest
 import torch
+from helpers.compiled_code import CODE
 from hypothesis import HealthCheck, settings
 
-from specdemo.pairs.embedded import cache_folder
 from specdemo.pairs.sources import Sources
 
 settings.register_profile(
@@ -22,10 +22,6 @@ settings.load_profile("default")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # As many workers as cores: each keeps to its own.
     torch.set_num_threads(1)
-
-
-CODE = cache_folder() / "compiled"
-"""Compiled code, which all test processes and the program share: compiling takes many seconds."""
 
 
 @pytest.fixture(scope="session", autouse=True)
