@@ -130,3 +130,12 @@ def test_the_library_that_is_missing_is_named(monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else found(name))
     assert threads.missing() == "numba is not installed"
+
+
+@pytest.mark.parametrize("content", [b"", b"not code"])
+def test_damaged_files_do_not_keep_a_function_from_running(kept, content):
+    added()
+    for path in files_in(kept):
+        path.write_bytes(content)
+    assert added() == 5
+    assert added() == 5 and files_in(kept), "the next start keeps code again"
