@@ -4,6 +4,7 @@ import gc
 import os
 
 import pytest
+from helpers.compiled_code import CODE
 from hypothesis import HealthCheck, settings
 
 from specdemo.models.threads import thread_count, use_threads
@@ -21,6 +22,17 @@ settings.load_profile("default")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # As many workers as cores: each keeps to its own.
     use_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def code_is_kept():
+    """Keep compiled code in ``CODE`` even if a test names another cache folder."""
+    from specdemo.models.compiled import compilation
+
+    compilation.keep_in(CODE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compilation, "keep_in", lambda folder: None)
+        yield
 
 
 def pytest_collection_finish():

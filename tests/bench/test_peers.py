@@ -205,8 +205,8 @@ def test_order_of_contenders_rotates(pair, tmp_path):
     assert "".join(order) == "abababba"
 
 
-def test_next_to_our_fp16_others_run_in_fp32(folders):
-    half = load_sources(Sources(*folders, device="cpu", precision="fp16"))
+def test_next_to_our_bf16_others_run_in_fp32(folders):
+    half = load_sources(Sources(*folders, device="cpu", precision="bf16"))
     with peer_models(half, *folders, gguf=None) as models:
         assert models.precision == "fp32"
 

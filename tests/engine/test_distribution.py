@@ -23,15 +23,14 @@ from helpers.samples import (
     tables,
     timed_by_verdict,
 )
-from helpers.tiny import TableRuntime, config_for, emitted, padding, tiny_llama
-from specdemo.models.packed_linear import DTYPES
+from helpers.tiny import TableRuntime, config_for, emitted, tiny_llama
 
 import specdemo.engine.rules
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.draft_length import AutoLength, PlannedLength
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import autoregress, speculate
-from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Round, Rule
 
@@ -78,21 +77,21 @@ def test_an_automatic_length_leaves_the_distribution_alone(rule, kind):
     assert p_value(counts, expected(config)) > FAILURE
 
 
-PACKED_SAMPLES = 1000
+COMPILED_SAMPLES = 1000
 
 
-def packed_llama(seed: int, precision: str) -> FusedLlama:
-    """Return a model that is wide enough for every kernel."""
-    model = tiny_llama(VOCAB, seed, DTYPES[precision], spread=0.15, width=64)
-    return FusedLlama(model, precision, "int8" if precision == "int4" else precision)
+def compiled_llama(seed: int, precision: str) -> CompiledLlama:
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    model = tiny_llama(VOCAB, seed, dtype, spread=0.15, width=64)
+    return CompiledLlama(model, rounded=precision == "int8")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp32", "int8"])
 def test_every_precision_draws_from_its_own_targets_distribution(precision):
     config = config_for(Rule.REJECTION, k=2, max_new_tokens=3, temperature=0.9)
-    target, draft = (packed_llama(seed, precision) for seed in (1, 2))
-    runtime = ModelRuntime(target, padding(target))
+    target, draft = (compiled_llama(seed, precision) for seed in (1, 2))
+    runtime = ModelRuntime(target)
     chances = {}
     for tail in itertools.product(range(VOCAB), repeat=config.max_new_tokens):
         runtime.begin(256)
@@ -103,7 +102,7 @@ def test_every_precision_draws_from_its_own_targets_distribution(precision):
     drafter = DraftModelDrafter(ModelRuntime(draft))
     counts: Counter = Counter()
     rounds: list[Round] = []
-    for seed in range(PACKED_SAMPLES):
+    for seed in range(COMPILED_SAMPLES):
         lane = list(speculate(runtime, drafter, PROMPT, replace(config, seed=seed)))
         counts[tuple(emitted(lane))] += 1
         rounds += lane

@@ -56,7 +56,7 @@ def test_rounds_without_draft_steps_leave_c_unchanged():
 
 
 def test_costs_are_found_on_a_noisy_machine():
-    true, dice = table("int4"), random.Random(0)
+    true, dice = table("cliff"), random.Random(0)
     found, seen = RunningCosts(costs(0.3, true.v)), []
 
     def slow():

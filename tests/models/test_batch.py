@@ -7,7 +7,7 @@ from helpers.tiny import tiny_llama
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config
 
 from specdemo.models.attention import ATTENTION
-from specdemo.models.execution import batched_pass
+from specdemo.models.execution import execution_of
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.reduced_draft import slice_of_target
 
@@ -42,10 +42,10 @@ def test_a_batch_scores_every_text_as_if_it_were_alone(kind):
     ids = texts(9)
     wanted = plain_logits(model, ids)
     if kind in ("fused", "recorded"):
-        model = FusedLlama(model, "fp32", "fp32")
+        model = FusedLlama(model)
     if kind == "recorded":
         recorded(model, Recorder())
-    batch = batched_pass(model, ROWS, CAPACITY)
+    batch = execution_of(model).batch(ROWS, CAPACITY)
     got = [batch(ids[:, :4], 0), batch(ids[:, 4:5], 4)]
     batch(texts(3), 5)  # the next pass overwrites it
     got.append(batch(ids[:, 5:], 5))
@@ -56,5 +56,5 @@ def test_a_draft_with_a_reduced_head_can_be_batched():
     target = tiny_llama(50, seed=1, dtype=torch.float32)
     draft = slice_of_target(target, [0, 1], torch.arange(0, 50, 2))
     ids = texts(5)
-    got = batched_pass(draft, ROWS, CAPACITY)(ids, 0)
+    got = execution_of(draft).batch(ROWS, CAPACITY)(ids, 0)
     torch.testing.assert_close(got, plain_logits(target, ids)[..., ::2], rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Recorded passes, with a recorder that calls the function instead of replaying it; and traced passes."""
+"""Recorded passes, with a recorder that calls the function instead of replaying it."""
 
 import copy
 import gc
@@ -7,7 +7,6 @@ import pytest
 import torch
 from helpers.recorder import Recorder, recorded
 from helpers.tiny import at_least, config_for, emitted, nearby, tiny_llama
-from specdemo.models.packed_linear import DTYPES
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -15,7 +14,7 @@ from specdemo.drafters.draft_model import DraftModelDrafter, RecordedDraftLoop
 from specdemo.engine.rules import rule_for
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import attend, group_mask
-from specdemo.models.fused_execution import MAX_FREE_CACHES, GraphedExecution, TracedExecution
+from specdemo.models.fused_execution import MAX_FREE_CACHES, GraphedExecution
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Rule, Status
@@ -26,7 +25,7 @@ VOCAB = 48
 
 
 def fused(seed: int = 3) -> FusedLlama:
-    return FusedLlama(tiny_llama(VOCAB, seed), "fp32", "fp32")
+    return FusedLlama(tiny_llama(VOCAB, seed))
 
 
 def test_recorded_passes_give_the_same_logits_and_states():
@@ -101,7 +100,7 @@ def test_a_recorded_draft_loop_drafts_the_same_as_the_plain_loop(rule, reduced):
     draft = nearby(tiny_llama(VOCAB, 3), 1, 0.05)
     if reduced:
         draft.lm_head = nn.Linear(16, len(id_map), bias=False, dtype=torch.float64)
-    draft = FusedLlama(draft, "fp32", "fp32")
+    draft = FusedLlama(draft)
     config = config_for(rule, k=3, max_new_tokens=40)
 
     def rounds(with_loop):
@@ -173,52 +172,6 @@ def test_a_device_records_and_replays():
         own = plain.open(64)
         expected, _ = plain(torch.tensor([3, 4, 5, 6, 7], device="cuda"), own.places[:5], own, 2)
     torch.testing.assert_close(found, expected)
-
-
-# Traced passes: the same bits as untraced ones, for any number of tokens, capacity and taps.
-
-IDS = torch.arange(40) % VOCAB
-
-
-def packed(precision: str = "fp32") -> FusedLlama:
-    model = tiny_llama(VOCAB, 1, torch.bfloat16, spread=0.2, width=64).to(DTYPES[precision])
-    return FusedLlama(model, precision, precision)
-
-
-def decoded(model: FusedLlama, sizes: list[int], capacity: int = 256, taps: tuple[int, ...] = ()) -> tuple:
-    """Return the logits of passes over ``sizes`` tokens, and the outputs of the ``taps``."""
-    runtime = ModelRuntime(model, taps=taps)
-    runtime.prepare(capacity, 16)
-    runtime.prefill(IDS[:5])
-    parts = [runtime.forward(part) for part in IDS[5 : 5 + sum(sizes)].split(sizes)]
-    return torch.cat(parts), runtime.features(0, 5 + sum(sizes)) if taps else torch.empty(0)
-
-
-@pytest.mark.parametrize("precision", DTYPES)
-def test_a_traced_pass_gives_the_same_bits(precision, monkeypatch):
-    sizes, taps = [1, 2, 3, 5, 7, 11], (0, 1)
-    traced = packed(precision)
-    found = [decoded(traced, sizes, capacity, taps) for capacity in (256, 512)]
-    (one_trace,) = traced.execution.passes.values()
-    assert isinstance(one_trace, torch.jit.ScriptModule)
-    monkeypatch.setattr(TracedExecution, "prepare", lambda *_: None)
-    plain = packed(precision)
-    expected = [decoded(plain, sizes, capacity, taps) for capacity in (256, 512)]
-    assert not plain.execution.passes
-    for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
-
-
-def test_a_pass_that_cannot_be_traced_runs_as_it_is(monkeypatch):
-    def refuse(*args, **options):
-        raise RuntimeError("no")
-
-    monkeypatch.setattr(torch.jit, "trace", refuse)
-    model = packed()
-    logits, _ = decoded(model, [2, 3])
-    assert not isinstance(model.execution.passes[()], torch.jit.ScriptModule)
-    monkeypatch.undo()
-    assert torch.equal(logits, decoded(packed(), [2, 3])[0])
 
 
 def test_attention_gives_a_row_the_same_bits_for_any_number_of_rows_and_threads():

@@ -11,12 +11,9 @@ from transformers import AutoModelForCausalLM
 from specdemo.drafters.early_exit import EarlyExitDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
-from specdemo.models.batch_invariance import find_batch_invariant_rows
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.layer_views import hidden_states
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
-from specdemo.pairs.model_loader import executable
-from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -73,7 +70,7 @@ def test_logits_and_states_are_those_of_transformers(name):
     with torch.inference_mode(), hidden_states([model.model.layers[0], model.model.layers[2]]) as states:
         expected = model(ids[None], use_cache=False).logits[0]
     assert can_fuse(model)
-    runtime = ModelRuntime(FusedLlama(model, "fp32", "fp32"), taps=(0, 2))
+    runtime = ModelRuntime(FusedLlama(model), taps=(0, 2))
     runtime.begin(256)
     runtime.prefill(ids[:60])
     runtime.forward(ids[:7])
@@ -101,14 +98,8 @@ def test_a_layer_with_an_adapter_is_left_to_transformers():
 
 def test_taking_over_leaves_no_second_copy_of_the_layers():
     model = build(*FUSED["llama"])
-    FusedLlama(model, "fp32", "fp32")
+    FusedLlama(model)
     assert not list(model.model.layers.parameters())
-
-
-@pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
-def test_any_number_of_rows_gives_the_same_bits(precision):
-    model = FusedLlama(build(*FUSED["llama"], torch.bfloat16), precision, precision)
-    assert find_batch_invariant_rows(model)
 
 
 def test_both_executions_give_the_same_rounds():
@@ -116,8 +107,8 @@ def test_both_executions_give_the_same_rounds():
     draft = nearby(target, 1, 0.05)
     plain = speculative_rounds(target, draft, [1, 2, 3], config)
     fused = speculative_rounds(
-        FusedLlama(copy.deepcopy(target), "fp32", "fp32"),
-        FusedLlama(copy.deepcopy(draft), "fp32", "fp32"),
+        FusedLlama(copy.deepcopy(target)),
+        FusedLlama(copy.deepcopy(draft)),
         [1, 2, 3],
         config,
     )
@@ -136,24 +127,7 @@ def test_early_exit_shares_the_cache_and_keeps_the_text():
         return list(speculate(host, EarlyExitDrafter(ExitRuntime(host, 2)), [1, 2, 3], config))
 
     expected = rounds(plain)
-    found = rounds(FusedLlama(copy.deepcopy(plain), "fp32", "fp32"))
+    found = rounds(FusedLlama(copy.deepcopy(plain)))
     assert emitted(found) == emitted(expected)
     drafts = [[token.id for token in round_.drafted] for round_ in found]
     assert drafts == [[token.id for token in round_.drafted] for round_ in expected]
-
-
-def test_a_precision_that_does_not_reach_the_weights_is_refused():
-    config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=48)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).to(torch.bfloat16).eval()
-    with pytest.raises(UserError, match="GPT2LMHeadModel keeps its weights in layers that int4"):
-        executable(model, "int4", "int8")
-    assert executable(model, "bf16") is model
-
-
-def test_a_llama_is_fused_and_other_models_are_packed():
-    assert isinstance(executable(build(*FUSED["llama"]), "fp32"), FusedLlama)
-    model = build(*NOT_FUSED["another family"])
-    expected = model(torch.tensor([[1, 2, 3]])).logits
-    packed = executable(model, "fp32")
-    assert packed is model and not [m for m in model.modules() if type(m) is torch.nn.Linear]
-    torch.testing.assert_close(packed(torch.tensor([[1, 2, 3]])).logits, expected, rtol=1e-4, atol=1e-4)

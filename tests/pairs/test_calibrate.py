@@ -10,12 +10,10 @@ from helpers.tiny import tiny_llama
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.rules import GreedyRule
 from specdemo.models.runtime import ModelRuntime
-from specdemo.pairs import calibrate, hardware
+from specdemo.pairs import calibrate
 from specdemo.pairs.calibrate import interleaved, measure_draft, measure_target, scatter
 from specdemo.pairs.hardware import precision_for
 from specdemo.records.trace import Calibration
-
-CPU = torch.device("cpu")
 
 
 def test_passes_take_the_cheapest_invariant_row_count_of_enough_rows(monkeypatch):
@@ -83,27 +81,7 @@ def test_measured_costs_are_positive_and_relative_to_one_pass():
     assert drafted.c > 0 and drafted.scatter >= costs.scatter and drafted.v == costs.v
 
 
-@pytest.mark.parametrize(
-    ("flags", "limit", "fbgemm", "chosen"),
-    [
-        # The processors of the README's table, and the fastest exact precision on each.
-        (("avx512_bf16", "avx512f"), "", True, "fp16"),
-        (("avx2",), "", True, "fp16"),
-        (("amx_bf16", "avx512_bf16"), "", True, "bf16"),
-        (("amx_bf16", "avx512_bf16"), "AVX512_CORE_VNNI", True, "fp16"),
-        (("amx_bf16", "avx512_bf16"), "AVX2", True, "fp16"),
-        (("amx_bf16",), "AVX512_CORE_AMX", True, "bf16"),
-        (("asimd", "bf16"), "", False, "fp32"),
-    ],
-)
-def test_the_precision_follows_from_the_processor(flags, limit, fbgemm, chosen, monkeypatch):
-    monkeypatch.setattr(hardware, "processor_flags", lambda: flags)
-    monkeypatch.setattr(hardware, "has_half_kernel", lambda: fbgemm)
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-    assert precision_for(CPU)[0] == chosen
-
-
 @pytest.mark.parametrize(("capability", "chosen"), [((7, 5), "fp32"), ((8, 0), "bf16"), ((9, 0), "bf16")])
 def test_the_precision_follows_from_the_gpu(capability, chosen, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert precision_for(torch.device("cuda"))[0] == chosen
+    assert precision_for(torch.device("cuda")) == chosen

@@ -71,13 +71,25 @@ def test_two_architectures_make_a_pair(target_folder, tmp_path):
     assert run(pair)[1]["badge"]["kind"] == "same"
 
 
-def test_a_target_whose_layers_fp16_does_not_reach_runs_in_fp32_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(load, "precision_for", lambda device: ("fp16", "for the test"))
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+@pytest.mark.parametrize("stored", ["bf16", "fp16", "fp32"])
+def test_the_weights_keep_the_precision_in_which_they_are_stored(tmp_path, architecture, stored):
     tokenizer = byte_tokenizer()
     torch.manual_seed(0)
-    gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
-    pair = load_sources(Sources(save(gpt2, tokenizer, tmp_path), "none", device="cpu"))
-    assert pair.precision == "fp32" and run(pair, drafter="prompt-lookup")[1]["badge"]["kind"] == "same"
+    model = tiny_llama(len(tokenizer), 0, torch.float32)
+    if architecture == "gpt2":
+        model = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[stored]
+    pair = load_sources(Sources(save(model.to(dtype), tokenizer, tmp_path), "none", device="cpu"))
+    assert pair.precision == stored and run(pair, drafter="prompt-lookup")[1]["badge"]["kind"] == "same"
+
+
+def test_int8_is_refused_for_a_model_that_keeps_its_weights_elsewhere(tmp_path):
+    tokenizer = byte_tokenizer()
+    gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
+    folder = save(gpt2, tokenizer, tmp_path)
+    with pytest.raises(UserError, match="GPT2LMHeadModel keeps its weights in layers that int8"):
+        load_sources(Sources(folder, "none", device="cpu", precision="int8"))
 
 
 def test_a_draft_with_another_tokeniser_is_refused_with_the_first_difference(target_folder, tmp_path):
@@ -127,8 +139,15 @@ def test_a_pair_that_cannot_be_loaded_is_refused_with_the_reason(options, words,
         load_sources(Sources(**options))
 
 
-def test_a_load_measures_while_nothing_else_computes_and_runs_measure_nothing(target_folder, monkeypatch):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_load_measures_while_nothing_else_computes_and_runs_measure_nothing(
+    target_folder, tmp_path, monkeypatch, compiled
+):
     within, seen = [], []
+    steps = ["measure_target"] if compiled else ["find_batch_invariant_rows", "measure_target"]
+    if not compiled:
+        gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=258))
+        target_folder = save(gpt2, byte_tokenizer(), tmp_path)
 
     def alone(measure):
         within.append(True)
@@ -145,11 +164,11 @@ def test_a_load_measures_while_nothing_else_computes_and_runs_measure_nothing(ta
 
         monkeypatch.setattr(calibrate, name, watched)
     pair = load_sources(Sources(target_folder, "none", device="cpu"), alone=alone)
-    assert seen == ["find_batch_invariant_rows", "measure_target"]
+    assert seen == steps
     for length in (4, 300):
         record, _ = run(pair, drafter="prompt-lookup", max_new_tokens=length)
         assert record.calibration == pair.costs.known[TARGET_ALONE]
-    assert len(seen) == 2
+    assert seen == steps
 
 
 @pytest.mark.parametrize(("recalibrate", "measured"), [(False, 1), (True, 5)])

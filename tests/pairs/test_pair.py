@@ -172,7 +172,7 @@ def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
     target = tiny_llama(vocab, 5, torch.float64)
     draft = nearby(target, 6, 0.02)
     id_map = torch.arange(0, vocab, 2)
-    small = FusedLlama(reduced(draft, id_map), "fp32", "fp32")
+    small = FusedLlama(reduced(draft, id_map))
     pair = replace(pair, target=target, draft=small, id_map=id_map)
     config = config_for(rule, k=3, max_new_tokens=40, draft_alone=True)
     kernel_by_kernel = raced(pair, config)

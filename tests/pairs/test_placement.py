@@ -28,6 +28,7 @@ from specdemo.drafters.other_device import DistantRule
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.rules import RejectionRule, rule_for
 from specdemo.models.attention import ATTENTION
+from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.draft_files import count_parameters
 from specdemo.models.execution import PlainExecution
 from specdemo.models.fused_llama import FusedLlama, can_fuse
@@ -37,7 +38,7 @@ from specdemo.pairs import model_loader
 from specdemo.pairs.compatible import require_rollback
 from specdemo.pairs.hub import Files
 from specdemo.pairs.load import assemble_pair, load_sources
-from specdemo.pairs.model_loader import Loader, executable
+from specdemo.pairs.model_loader import Loader
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import Placement, free_ram, plan
 from specdemo.pairs.sources import Sources
@@ -49,6 +50,11 @@ from specdemo.records.trace import Rule
 pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
 
 GPUS = ("cuda:0", "cuda:1", "cuda:2")
+ON_CPU, ON_GPU = (Loader("fp32", Placement(name, name), None) for name in ("cpu", "cuda"))
+
+
+def refuse():
+    raise AssertionError("the model is loaded again")
 
 
 @pytest.mark.parametrize(
@@ -202,9 +208,9 @@ def test_a_target_in_parts_writes_the_same_as_in_one_piece(folders, tmp_path, dr
     target = in_parts(folders[0], tmp_path)
     assert any(weight.is_meta for weight in target.parameters()), "nothing was left out"
     require_rollback("target", "in parts", target)
-    assert not can_fuse(target) and executable(target, "fp32") is target
+    assert not can_fuse(target) and ON_CPU.executable(target, False, None, refuse) is target
     whole = load_sources(Sources(*folders, device="cpu", precision="fp32"))
-    assert isinstance(whole.target, FusedLlama)
+    assert isinstance(whole.target, CompiledLlama)
     expected = run(whole, drafter=drafter, max_new_tokens=24)[0]
     record, end = run(pair_of(target, whole.draft), drafter=drafter, max_new_tokens=24)
     assert end["badge"]["kind"] == "same"
@@ -233,7 +239,7 @@ def test_a_target_that_is_partly_in_ram_is_refused(folders, monkeypatch):
     whole = AutoModelForCausalLM.from_pretrained(folders[0])
     whole.hf_device_map = {"model": 0, "lm_head": "cpu"}
     monkeypatch.setattr(model_loader, "loading", lambda *_, **options: options and whole)
-    loader = Loader("fp32", "fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
+    loader = Loader("fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
     with pytest.raises(UserError, match="huge does not fit on the GPUs here"):
         loader.model("target", Files("huge", Path(folders[0]), None), lambda *_: None)
 
@@ -337,7 +343,7 @@ def test_a_model_made_for_another_device_computes_the_same_and_stays_tied(folder
     plain.config.tie_word_embeddings = True
     plain.lm_head.weight = plain.model.embed_tokens.weight
     expected = emitted(baseline_rounds(plain, [5, 9, 17], config_for(max_new_tokens=24)))
-    made = executable(copy.deepcopy(plain), "fp32", None, torch.device("cuda"))
+    made = ON_GPU.executable(copy.deepcopy(plain), False, None, refuse)
     assert isinstance(made, FusedLlama) and made.head.weight is made.embedding.weight
     assert type(made.layers[0].qkv) is nn.Linear
     for moved in (made, made.to(torch.float64)):

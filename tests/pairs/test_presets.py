@@ -101,8 +101,8 @@ def test_the_memory_needed_counts_both_models_at_their_largest():
     weights = 7_615_616_512 + 494_032_768
     assert 2 * weights < large.needed_bytes("bf16") < 2.5 * weights
     assert large.needed_bytes("fp32") > 1.9 * large.needed_bytes("bf16") - 2**31
-    # Both are there in bf16 before one is packed.
-    assert large.needed_bytes("int4") == pytest.approx(large.needed_bytes("bf16"), rel=0.05)
+    # Both are there in bf16 before one is converted.
+    assert large.needed_bytes("int8") == pytest.approx(large.needed_bytes("bf16"), rel=0.05)
 
 
 def test_presets_that_fit_are_listed_for_a_precision():

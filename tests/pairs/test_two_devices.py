@@ -47,11 +47,6 @@ def test_every_kind_of_job_is_tried():
     assert {kind for kind, _ in JOBS + LONG_JOBS} == set(KINDS)
 
 
-def fused(model: nn.Module) -> FusedLlama:
-    """Return a fused model with plain weights, because packed weights cannot leave the CPU."""
-    return FusedLlama(model, "fp32", "fp32", HERE)
-
-
 def placed(model: nn.Module, device: torch.device) -> nn.Module:
     """Return the model on a device that need not exist; call it while ``Labels`` are open."""
     for module in model.modules():
@@ -73,7 +68,7 @@ def apart(monkeypatch):
     draft, id_map = nearby(target, 1, 0.05), torch.arange(len(tokenizer) - 4)
     draft.lm_head = nn.Linear(16, len(id_map), bias=False)
     draft.lm_head.weight.data = target.lm_head.weight.data[: len(id_map)]
-    target, draft = fused(target), fused(draft)
+    target, draft = FusedLlama(target), FusedLlama(draft)
     costs = Calibration(step_s=1e-3, c=0.1, v=PLANTED_V, row_floor=1)
     monkeypatch.setattr(Lanes, "calibrate", lambda *_: costs)
     monkeypatch.setattr(PassCosts, "of_target", lambda *_: costs)

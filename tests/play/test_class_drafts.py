@@ -72,7 +72,7 @@ def pair():
 @pytest.fixture(scope="module")
 def fused(pair):
     """Return the same pair with the fused target."""
-    return replace(tiny_pair(), target=FusedLlama(tiny_pair().target, "fp32", "fp32"), costs=pair.costs)
+    return replace(tiny_pair(), target=FusedLlama(tiny_pair().target), costs=pair.costs)
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ def pair():
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "generic"])
 def test_growing_cache_changes_logits_by_rounding_only(fused):
     model = tiny_llama(50, 0)
-    model = FusedLlama(model, "fp32", "fp32") if fused else model
+    model = FusedLlama(model) if fused else model
     ids = torch.arange(1, 13)
     growing, usual = GrowingRuntime(model), ModelRuntime(model)
     lengths = []

@@ -1,4 +1,4 @@
-"""Distillation of a tiny target: labels, loss, int4 weights, batches, and resumed runs."""
+"""Distillation of a tiny target: labels, loss, batches, and resumed runs."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,6 @@ import pytest
 import torch
 from helpers.tiny import config_for
 from helpers.tiny_training import KilledError, random_prompts
-from specdemo.models.packed_linear import Int4Linear, takes_int4
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.feature import FeatureDrafter
@@ -25,7 +24,6 @@ from specdemo.training.distil import (
     frequent_ids,
     head_columns,
     head_labels,
-    int4_weights,
     length_batches,
     measure,
     train_step,
@@ -95,27 +93,6 @@ def test_training_raises_the_acceptance_rate_of_a_feature_draft(target, text, tm
     quality = distil(student, text, LONG, tmp_path)
     assert len(quality.agreement) == 2, "one figure per unrolled step"
     assert alpha(lane) > max(0.2, 1.8 * before)
-
-
-@pytest.mark.parametrize("make", [model_student, feature_student])
-def test_int4_weights_are_those_that_run_and_the_full_ones_are_restored(target, text, make):
-    student = make(target, text)
-    linears = [module for module in student.module.modules() if type(module) is torch.nn.Linear]
-    linears = [linear for linear in linears if takes_int4(linear.weight)]
-    whole = [linear.weight.detach().clone() for linear in linears]
-    inputs = [torch.randn(4, linear.in_features).bfloat16() for linear in linears]
-    with int4_weights(student):
-        for linear, value in zip(linears, inputs, strict=True):
-            rounded = linear.weight.bfloat16()
-            assert all(len(row.unique()) <= 16 for row in linear.weight.unflatten(1, (-1, 32)).flatten(0, 1))
-            run = Int4Linear(linear.weight.detach().bfloat16())(value)
-            torch.testing.assert_close(run, value @ rounded.T, atol=0.05, rtol=0.05)
-        batch_loss(student, text[:4], head_columns(student), "bf16").backward()
-    assert linears and all(torch.equal(a.weight, b) for a, b in zip(linears, whole, strict=True))
-    assert all(linear.weight.grad is not None for linear in linears)
-    with pytest.raises(KilledError), int4_weights(student):
-        raise KilledError
-    assert all(torch.equal(a.weight, b) for a, b in zip(linears, whole, strict=True))
 
 
 def test_texts_that_no_step_reaches_change_nothing(target, text):

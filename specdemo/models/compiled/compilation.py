@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,9 @@ class Compiled:
         before, numba_config.CACHE_DIR = numba_config.CACHE_DIR, str(folder)
         try:
             return cfunc(self._signature, cache=True)(self._function)
+        except Exception:  # a damaged file may raise anything, and a full disk cannot keep code
+            shutil.rmtree(folder, ignore_errors=True)
+            return cfunc(self._signature)(self._function)
         finally:
             numba_config.CACHE_DIR = before
 

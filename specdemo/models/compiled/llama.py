@@ -154,8 +154,12 @@ class CompiledExecution:
         cache = self._stack.open(capacity, texts)
 
         def run(ids: Tensor, start: int) -> Tensor:
-            logits, _ = self.run(ids.flatten(), start, cache, ids.numel(), ())
-            return logits.unflatten(0, ids.shape)
+            logits = []
+            for part in ids.split(cache.most // texts, 1):
+                found, _ = self.run(part.flatten(), start, cache, part.numel(), ())
+                logits.append(found.unflatten(0, part.shape))
+                start += part.shape[1]
+            return torch.cat(logits, 1)
 
         return torch.inference_mode()(run)
 

@@ -199,6 +199,7 @@ class Stack:
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.embedding.outputs:
             raise IndexError(f"ids from {int(ids.min())} to {int(ids.max())} of {self.embedding.outputs}")
         size, at_once = self.sizes.hidden, cache.most // texts
+        assert texts == 1 or n <= at_once, "the rows of several texts are in order only within one pass"
         logits = torch.empty(scored, self.output.padded_outputs)
         tapped = torch.empty(len(ids), len(taps) * size) if taps else None
         last = torch.empty(1, size) if given is not None else None
@@ -211,7 +212,7 @@ class Stack:
         for first in range(0, n, at_once):
             rows = min(at_once, n - first)
             part = slice(first, first + rows)
-            own_ids = ids.unflatten(0, (texts, n))[:, part].contiguous() if texts > 1 else ids[part]
+            own_ids = (ids[part] if texts == 1 else ids).contiguous()
             own_given = None if given is None else given[part].contiguous()
             wanted = max(0, min(texts * rows, scored - texts * (n - first - rows)))
             done = scored - texts * (n - first - rows) - wanted

@@ -1,0 +1,141 @@
+"""Where compiled code is kept, and what happens if the folder or a library cannot be used."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from helpers.compiled_code import CODE
+from numba import carray, types
+
+from specdemo.models.compiled import threads
+from specdemo.models.compiled.compilation import Compiled, keep_in, thread_number
+
+ADD_ONE = types.void(types.CPointer(types.int64))
+PROCESS = """
+import sys
+from pathlib import Path
+from numba.core import event
+import torch
+from specdemo.models.compiled import compilation, linear
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, one): compiled.append(one)
+    def on_end(self, one): pass
+event.register("numba:compile", Listener())
+compilation.keep_in(Path(sys.argv[1]))
+layer = linear.CompiledLinear(torch.eye(20))
+assert torch.equal(layer(torch.ones(3, 20)), torch.ones(3, 20))
+print(len(compiled))
+"""
+
+
+def add_one(pointer):
+    numbers = carray(pointer, (1,))
+    numbers[0] += 1
+
+
+def count_me(pointer):
+    numbers = carray(pointer, (3,))
+    numbers[thread_number()] += 1
+
+
+def files_in(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def added(threads_: int = 1) -> int:
+    """Compile a function, or load it, and return what it makes of 4."""
+    numbers = torch.tensor([4])
+    Compiled(ADD_ONE, add_one).run(numbers.data_ptr(), threads_)
+    return int(numbers)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A folder that keeps the code compiled during a test."""
+    folder = tmp_path / "code"
+    keep_in(folder)
+    yield folder
+    keep_in(CODE)
+
+
+def test_compiled_code_is_found_again(kept):
+    assert added() == 5
+    files = files_in(kept)
+    assert files
+    assert added() == 5 and files_in(kept) == files
+
+
+@pytest.mark.slow
+def test_another_process_compiles_nothing(tmp_path):
+    command = [sys.executable, "-c", PROCESS, str(tmp_path)]
+    counts, files = [], []
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        counts.append(int(done.stdout))
+        files.append(files_in(tmp_path))
+    assert counts[0] > 0 and counts[1] == 0
+    assert files[0] and files[0] == files[1]
+
+
+def test_the_folder_belongs_to_the_user_alone(kept):
+    added()
+    (version,) = kept.iterdir()
+    assert version.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_code_in_a_folder_that_others_can_write_is_neither_read_nor_kept(kept, mode):
+    added()
+    (version,) = kept.iterdir()
+    for path in files_in(kept):
+        path.write_bytes(b"not code")
+    version.chmod(mode)
+    files = files_in(kept)
+    assert added() == 5 and files_in(kept) == files
+
+
+def test_code_in_a_folder_of_another_user_is_not_read(kept, monkeypatch):
+    added()
+    files = files_in(kept)
+    for path in files:
+        path.write_bytes(b"not code")
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert added() == 5
+
+
+@pytest.mark.parametrize("reason", ["a file", "not writable"])
+def test_without_a_folder_code_is_compiled_in_memory(tmp_path, kept, monkeypatch, reason):
+    if reason == "a file":
+        kept.write_text("a file")
+    else:
+        monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert added() == 5 and not files_in(kept)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_function_runs_once_on_each_thread(count):
+    numbers = torch.zeros(3, dtype=torch.long)
+    Compiled(ADD_ONE, count_me).run(numbers.data_ptr(), count)
+    assert numbers.tolist() == [1] * count + [0] * (3 - count)
+
+
+def test_the_library_that_is_missing_is_named(monkeypatch):
+    assert threads.missing() is None
+    monkeypatch.setattr(threads, "library", lambda: None)
+    assert threads.missing() == "torch does not use libgomp here"
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else found(name))
+    assert threads.missing() == "numba is not installed"
+
+
+@pytest.mark.parametrize("content", [b"", b"not code"])
+def test_damaged_files_do_not_keep_a_function_from_running(kept, content):
+    added()
+    for path in files_in(kept):
+        path.write_bytes(content)
+    assert added() == 5
+    assert added() == 5 and files_in(kept), "the next start keeps code again"

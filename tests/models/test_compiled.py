@@ -1,0 +1,475 @@
+"""Compiled passes: transformers' numbers up to rounding, and the same bits for any cut and any threads."""
+
+import copy
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from specdemo.models.attention import ATTENTION
+from specdemo.models.batch_invariance import find_batch_invariant_rows, is_batch_invariant
+from specdemo.models.compiled import stack as stacks
+from specdemo.models.compiled import threads
+from specdemo.models.compiled.feature import CompiledFeatureDraft
+from specdemo.models.compiled.linear import CompiledLinear
+from specdemo.models.compiled.llama import CompiledLlama
+from specdemo.models.compiled.product import pack
+from specdemo.models.draft_files import quantize_rows
+from specdemo.models.feature_draft import FeatureDraft, FeatureRuntime, feature_draft_for
+from specdemo.models.fused_llama import can_fuse
+from specdemo.models.layer_views import first_layers, hidden_states
+from specdemo.models.reduced_draft import ReducedHeadDraft, slice_of_target
+from specdemo.models.runtime import ExitRuntime, ModelRuntime
+from specdemo.models.screened_head import fit_screen
+
+VOCAB, POSITIONS = 71, 160
+ODD = {
+    "vocab_size": VOCAB,
+    "hidden_size": 20,
+    "intermediate_size": 37,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "max_position_embeddings": POSITIONS,
+    "initializer_range": 0.3,
+    "rms_norm_eps": 0.05,
+    "tie_word_embeddings": False,
+}
+"""No size is a multiple of a vector, and the norms' epsilon is large enough to matter."""
+ROTATION = {"rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 40}
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ROTATION}
+SMALL = {"initializer_range": 0.15}
+MODELS = {
+    "groups of one": ("LlamaConfig", {"num_key_value_heads": 4}),
+    "groups of two": ("LlamaConfig", {}),
+    "groups of three": ("LlamaConfig", {"hidden_size": 30, "num_attention_heads": 6}),
+    "seven queries of one key": (
+        "LlamaConfig",
+        {"hidden_size": 35, "num_attention_heads": 7, "num_key_value_heads": 1},
+    ),
+    "wide": ("LlamaConfig", {"hidden_size": 72, "intermediate_size": 150, "head_dim": 34, **SMALL}),
+    "whole vectors": ("LlamaConfig", {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32, **SMALL}),
+    "tied": ("LlamaConfig", {"tie_word_embeddings": True}),
+    "biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
+    "linear": ("LlamaConfig", {"rope_parameters": {"rope_type": "linear", **ROTATION}}),
+    "llama 3": ("LlamaConfig", {"rope_parameters": LLAMA3}),
+    "yarn": ("LlamaConfig", {"rope_parameters": {"rope_type": "yarn", **ROTATION}}),
+    "mistral": ("MistralConfig", {"sliding_window": None}),
+    "qwen2": ("Qwen2Config", {"use_sliding_window": False, "tie_word_embeddings": True}),
+}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+STORED = (*DTYPES, "int8")
+IDS = torch.randint(VOCAB, (150,), generator=torch.Generator().manual_seed(1))
+KEPT = torch.arange(0, VOCAB, 2)
+MOST_ROWS, MOST_THREADS = 40, 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def four_threads():
+    """Let passes have four threads, also on a machine with fewer processors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stacks, "MOST_THREADS", MOST_THREADS)
+        yield
+
+
+def build(name: str, stored: str = "fp32") -> PreTrainedModel:
+    """Return a small random model with its weights, but not its rotations, in the type ``stored``."""
+    kind, changes = MODELS[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, kind)(**{**ODD, **changes})
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).eval()
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if "norm" in parameter_name or "bias" in parameter_name:
+                parameter += 0.3 * torch.randn_like(parameter)
+            parameter.data = parameter.data.to(DTYPES.get(stored, torch.float32))
+    assert can_fuse(model)
+    return model
+
+
+def in_fp32(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a copy that computes in fp32 with the same weights."""
+    return copy.deepcopy(model).float()
+
+
+def compiled(name: str, stored: str) -> CompiledLlama:
+    return CompiledLlama(build(name, stored), rounded=stored == "int8")
+
+
+def dequantized(weight: Tensor) -> Tensor:
+    rows, scales = quantize_rows(weight)
+    return rows * scales
+
+
+def assert_close(found: Tensor, expected: Tensor) -> None:
+    """Check for the same numbers up to rounding in fp32."""
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5 * float(expected.abs().max() + 1))
+
+
+# ---- transformers' numbers ----
+
+
+@pytest.mark.parametrize("stored", DTYPES)
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_logits_and_states_are_those_of_transformers(name, stored):
+    model = build(name, stored)
+    plain = in_fp32(model)
+    with hidden_states([plain.model.layers[0], plain.model.layers[2]]) as states:
+        expected = plain(IDS[None], use_cache=False).logits[0]
+    runtime = ModelRuntime(CompiledLlama(model), taps=(0, 2))
+    runtime.begin(POSITIONS)
+    runtime.prefill(IDS[:60])
+    found = [runtime.forward(part) for part in IDS[60:].split([1, 5, 1, 13, 20, 50])]
+    assert_close(torch.cat(found), expected[60:])
+    assert_close(runtime.features(0, len(IDS)), torch.cat([state[0] for state in states], -1))
+
+
+@pytest.mark.parametrize("name", ["groups of two", "tied", "biases"])
+@torch.inference_mode()
+def test_int8_computes_with_the_rounded_weights(name):
+    model = build(name)
+    plain = in_fp32(model)
+    if name == "tied":
+        plain.model.embed_tokens.weight.copy_(dequantized(plain.model.embed_tokens.weight))
+    else:
+        for matrix in (plain.model.embed_tokens.weight, plain.lm_head.weight):
+            matrix.copy_(dequantized(matrix))
+    for linear in plain.model.layers.modules():
+        if isinstance(linear, nn.Linear):
+            linear.weight.copy_(dequantized(linear.weight))
+    runtime = ModelRuntime(CompiledLlama(model, rounded=True))
+    runtime.begin(POSITIONS)
+    assert_close(runtime.forward(IDS), plain(IDS[None], use_cache=False).logits[0])
+
+
+@pytest.mark.parametrize("name", ["groups of two", "qwen2"])
+@pytest.mark.parametrize("depth", [1, 2])
+@torch.inference_mode()
+def test_early_exit_runs_the_first_layers_over_the_same_cache(name, depth):
+    model = build(name)
+    plain = in_fp32(model)
+    host = ModelRuntime(CompiledLlama(model))
+    host.begin(POSITIONS)
+    host.prefill(IDS[:30])
+    early = ExitRuntime(host, depth)
+    early.begin(POSITIONS)
+    found = [early.forward(part) for part in IDS[30:40].split([1, 4, 5])]
+    expected = first_layers(plain, depth)(IDS[None, :40], use_cache=False).logits[0]
+    assert_close(torch.cat(found), expected[30:])
+    whole = plain(IDS[None, :40], use_cache=False).logits[0]
+    assert_close(host.forward(IDS[30:40]), whole[30:])
+
+
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("name", ["groups of three", "tied", "biases", "qwen2", "mistral"])
+@torch.inference_mode()
+def test_restored_weights_are_those_that_were_converted(name, stored):
+    model = build(name, stored)
+    plain = in_fp32(model)
+    restored = CompiledLlama(model, rounded=stored == "int8").restored()
+    expected = plain.state_dict()
+    assert type(restored) is type(plain) and restored.state_dict().keys() == expected.keys()
+    for key, weight in restored.state_dict().items():
+        rounded = stored == "int8" and weight.dim() == 2
+        assert torch.equal(weight, dequantized(expected[key]) if rounded else expected[key]), key
+    if stored != "int8":
+        assert torch.equal(restored(IDS[None]).logits, plain(IDS[None]).logits)
+
+
+# ---- the same bits ----
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Results of passes over a text: logits, states after two layers, and the cache."""
+
+    logits: Tensor
+    states: Tensor
+    cache: tuple[Tensor, ...]
+
+    def starts_like(self, other: "Passes") -> bool:
+        """Return whether all bits are those of ``other``, which may be longer."""
+        n = len(self.logits)
+        buffers = zip(self.cache, other.cache, strict=True)
+        return (
+            torch.equal(self.logits, other.logits[:n])
+            and torch.equal(self.states, other.states[:n])
+            and all(torch.equal(mine, theirs[..., :n, :]) for mine, theirs in buffers)
+        )
+
+
+@torch.inference_mode()
+def passes(model: CompiledLlama, parts: list[int], count: int | list[int] = 1, capacity: int = 160) -> Passes:
+    """Run passes over ``parts`` tokens, each on ``count`` threads."""
+    counts = count if isinstance(count, list) else [count] * len(parts)
+    cache, start, logits, states = model.stack.open(capacity), 0, [], []
+    for size, own in zip(parts, counts, strict=True):
+        ids = IDS[start : start + size]
+        found, tapped, _ = model.stack.run(cache, ids, start, size, own, taps=(0, 2))
+        assert tapped is not None
+        logits.append(found)
+        states.append(tapped)
+        start += size
+    layers = model.execution.layers(cache)
+    buffers = tuple(buffer[..., :start, :] for layer in layers for buffer in layer)
+    return Passes(torch.cat(logits), torch.cat(states), buffers)
+
+
+@pytest.fixture(scope="module", params=STORED)
+def one_by_one(request):
+    """A model, and its results for one token after the other on one thread."""
+    model = compiled("groups of three", request.param)
+    return model, passes(model, [1] * 120)
+
+
+@pytest.mark.parametrize("count", range(1, MOST_THREADS + 1))
+def test_every_number_of_rows_gives_the_same_bits(one_by_one, count):
+    model, expected = one_by_one
+    for rows in range(1, MOST_ROWS + 1):
+        assert passes(model, [7, rows, rows], count).starts_like(expected), rows
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_bits_depend_neither_on_the_cut_nor_on_threads_nor_on_the_capacity(one_by_one, data):
+    model, expected = one_by_one
+    parts = data.draw(st.lists(st.integers(1, MOST_ROWS), min_size=1, max_size=6))
+    parts = [size for index, size in enumerate(parts) if sum(parts[: index + 1]) <= 120]
+    counts = data.draw(st.lists(st.integers(1, MOST_THREADS), min_size=len(parts), max_size=len(parts)))
+    capacity = data.draw(st.integers(max(1, sum(parts)), 400))
+    assert not parts or passes(model, parts, counts, capacity).starts_like(expected)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_prompt_in_several_passes_gives_the_same_bits(one_by_one, count):
+    model, expected = one_by_one
+    assert passes(model, [120], count).starts_like(expected)
+    assert passes(model, [3, 117], count).starts_like(expected)
+
+
+@torch.inference_mode()
+def test_the_last_rows_have_the_same_bits_if_only_they_are_scored(one_by_one):
+    model, expected = one_by_one
+    for scored in (0, 1, 5, 23, 48, 49, 97, 120):
+        cache = model.stack.open(128)
+        logits, _, _ = model.stack.run(cache, IDS[:120], 0, scored, 2)
+        assert torch.equal(logits, expected.logits[120 - scored :])
+
+
+@pytest.mark.parametrize("texts", [2, 3, 16, 50])
+def test_texts_together_have_the_bits_of_each_alone(one_by_one, texts, monkeypatch):
+    model, _ = one_by_one
+    monkeypatch.setattr(threads, "count", lambda: 2)
+    ids = torch.randint(VOCAB, (texts, 25), generator=torch.Generator().manual_seed(2))
+    forward, found, start = model.execution.batch(texts, 64), [], 0
+    for size in (4, 1, 20):
+        found.append(forward(ids[:, start : start + size], start))
+        start += size
+    together = torch.cat(found, 1)
+    for text, logits in list(zip(ids, together, strict=True))[:: max(1, texts // 3)]:
+        runtime = ModelRuntime(model)
+        runtime.begin(32)
+        alone = torch.cat([runtime.forward(token[None]) for token in text])
+        assert torch.equal(logits, alone)
+
+
+@torch.inference_mode()
+def test_a_rollback_leaves_no_trace(one_by_one):
+    model, expected = one_by_one
+    runtime = ModelRuntime(model, taps=(0, 2))
+    runtime.begin(160)
+    runtime.prefill(IDS[:70])
+    for length in (70, 64, 20, 5, 0):
+        runtime.rollback(length)
+        runtime.forward(IDS[100:113])
+        runtime.rollback(length)
+        found = runtime.forward(IDS[length : length + 9])
+        assert torch.equal(found, expected.logits[length : length + 9])
+        assert torch.equal(runtime.features(length, length + 9), expected.states[length : length + 9])
+
+
+@torch.inference_mode()
+def test_ids_may_lie_apart_in_memory(one_by_one):
+    model, expected = one_by_one
+    apart = torch.stack([IDS, IDS.flip(0)], 1)[:, 0]
+    assert not apart.is_contiguous()
+    logits, _, _ = model.stack.run(model.stack.open(128), apart[:120], 0, 120, 2)
+    assert torch.equal(logits, expected.logits)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@torch.inference_mode()
+def test_early_exit_gives_the_same_bits_for_any_number_of_rows(one_by_one, depth):
+    model, _ = one_by_one
+    early = model.execution.first(depth)
+
+    def logits(parts: list[int]) -> Tensor:
+        cache, start, found = early.open(64), 0, []
+        for size in parts:
+            found.append(early.run(IDS[start : start + size], start, cache, size, ())[0])
+            start += size
+        return torch.cat(found)
+
+    assert torch.equal(logits([1] * 30), logits([13, 1, 16]))
+
+
+def test_the_search_for_row_counts_finds_all_of_them(one_by_one):
+    model, _ = one_by_one
+    assert is_batch_invariant(model) and find_batch_invariant_rows(model) == tuple(range(1, 17))
+
+
+@pytest.mark.parametrize(
+    ("ids", "start"),
+    [([-1], 0), ([VOCAB], 0), ([1, 2**40], 0), ([3], -1), ([3], 64), ([3, 4], 63), ([3] * 65, 0)],
+)
+def test_ids_and_positions_out_of_range_are_refused(ids, start):
+    model = compiled("groups of two", "fp32")
+    execution = model.execution
+    with pytest.raises(IndexError):
+        execution.run(torch.tensor(ids), start, execution.open(64), 1, ())
+
+
+# ---- linear layers ----
+
+SHAPES = [(1, 1), (3, 5), (4, 16), (7, 33), (66, 130), (5, 257)]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+def test_a_compiled_layer_computes_what_the_plain_one_does(outputs, inputs, stored, bias, monkeypatch):
+    torch.manual_seed(0)
+    plain = nn.Linear(inputs, outputs, bias=bias).requires_grad_(False)
+    plain = plain.to(DTYPES.get(stored, torch.float32))
+    layer = CompiledLinear(plain.weight, plain.bias, rounded=stored == "int8")
+    plain = plain.float()
+    if stored == "int8":
+        plain.weight.copy_(dequantized(plain.weight))
+    rows = torch.randn(41, inputs)
+    assert_close(layer(rows), plain(rows))
+    assert_close(layer(rows[:6].view(2, 3, inputs)), plain(rows[:6].view(2, 3, inputs)))
+    assert layer(rows[:0]).shape == (0, outputs)
+    monkeypatch.setattr(threads, "count", lambda: 1)
+    alone = torch.cat([layer(row[None]) for row in rows])
+    for count in range(1, MOST_THREADS + 1):
+        monkeypatch.setattr(threads, "count", lambda count=count: count)
+        assert all(torch.equal(layer(rows[:n]), alone[:n]) for n in range(1, 42))
+
+
+# ---- drafts ----
+
+
+@pytest.fixture(scope="module")
+def feature_draft() -> FeatureDraft:
+    """A feature draft whose weights int8 stores without another rounding."""
+    torch.manual_seed(3)
+    draft = feature_draft_for(build("groups of three"), KEPT).eval().requires_grad_(False)
+    draft.fuse.weight += 0.3 * torch.randn_like(draft.fuse.weight)
+    for norm in (draft.state_norm, draft.embedding_norm, draft.mlp_norm, draft.norm):
+        norm.weight += 0.3 * torch.randn_like(norm.weight)
+    for layer in draft.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight.copy_(dequantized(layer.weight))
+    return draft
+
+
+def compiled_feature(draft: FeatureDraft) -> CompiledFeatureDraft:
+    return CompiledFeatureDraft(draft, pack(draft.embedding.weight))
+
+
+def test_a_compiled_feature_draft_computes_what_the_plain_one_does(feature_draft):
+    features = torch.randn(70, feature_draft.fuse.in_features)
+    steps = []
+    for runtime in (FeatureRuntime(feature_draft), compiled_feature(feature_draft).runtime()):
+        runtime.begin(POSITIONS)
+        found = [runtime.read(features[:60], IDS[:60])]
+        found.append(runtime.append(found[-1][0], IDS[60:61]))
+        found.append(runtime.append(found[-1][0], IDS[61:62]))
+        runtime.rollback(60)
+        found.append(runtime.read(features[60:66], IDS[60:66]))
+        steps.append(found)
+    for wanted, got in zip(*steps, strict=True):
+        assert got[0].shape == wanted[0].shape and got[1].shape == wanted[1].shape == KEPT.shape
+        assert_close(got[0], wanted[0])
+        assert_close(got[1], wanted[1])
+
+
+@pytest.mark.parametrize("count", range(1, MOST_THREADS + 1))
+def test_pairs_together_have_the_bits_of_each_alone(feature_draft, count, monkeypatch):
+    features = torch.randn(70, feature_draft.fuse.in_features)
+    draft = compiled_feature(feature_draft)
+
+    def read(parts: list[int], capacity: int = POSITIONS) -> list[tuple[Tensor, Tensor]]:
+        runtime, start = draft.runtime(), 0
+        runtime.begin(capacity)
+        found = []
+        for size in parts:
+            found.append(runtime.read(features[start : start + size], IDS[start : start + size]))
+            start += size
+        return found
+
+    monkeypatch.setattr(threads, "count", lambda: 1)
+    alone = read([1] * 70)
+    monkeypatch.setattr(threads, "count", lambda: count)
+    for parts in ([70], [5, 65], [13, 1, 8, 48], [40, 30]):
+        for end, found in zip(torch.tensor(parts).cumsum(0), read(parts, 90), strict=True):
+            assert all(map(torch.equal, found, alone[end - 1]))
+
+
+@pytest.fixture(scope="module")
+def screened() -> ReducedHeadDraft:
+    """A draft with a screen, and with logits that lie far apart."""
+    model = build("whole vectors")
+    draft = slice_of_target(model, [0, 1], KEPT).requires_grad_(False)
+    draft.lm_head.weight *= 4
+    with torch.inference_mode():
+        states = draft.model(torch.randint(VOCAB, (1, 100))).last_hidden_state[0]
+    draft.screen = fit_screen(draft.lm_head.weight, states, rank=20)
+    return draft
+
+
+@torch.inference_mode()
+def test_a_screen_keeps_exact_logits_of_likely_tokens_and_approximates_the_rest(screened):
+    draft, exact = copy.deepcopy(screened), copy.deepcopy(screened)
+    exact.screen = None
+    ids, screen = IDS[:40], screened.screen
+    runtimes = [ModelRuntime(CompiledLlama(one, rounded=True), taps=(1,)) for one in (draft, exact)]
+    for runtime in runtimes:
+        runtime.begin(64)
+    found, full = (runtime.forward(ids) for runtime in runtimes)
+    norm = screened.model.norm
+    states = F.rms_norm(runtimes[1].features(0, 40), norm.weight.shape, norm.weight, norm.variance_epsilon)
+    guess = states @ dequantized(screen.down).T @ dequantized(screen.up).T + screen.bias
+    best = guess.amax(-1, keepdim=True)
+    likely, unlikely = guess > best - 7.9, F.max_pool1d(F.pad(guess, (0, 0)), 4, 4, ceil_mode=True)
+    unlikely = unlikely.repeat_interleave(4, 1)[:, : guess.shape[1]] < best - 8.1
+    assert likely.any() and unlikely.float().mean() > 0.1
+    assert torch.equal(found[likely], full[likely])
+    assert_close(found[unlikely], guess[unlikely])
+    top = found.argmax(-1, keepdim=True)
+    assert torch.equal(found.gather(1, top), full.gather(1, top))
+
+
+@torch.inference_mode()
+def test_a_screened_head_gives_the_same_bits_for_any_number_of_rows_and_threads(screened):
+    model = CompiledLlama(copy.deepcopy(screened), rounded=True)
+
+    def logits(parts: list[int], count: int) -> Tensor:
+        cache, start, found = model.stack.open(64), 0, []
+        for size in parts:
+            found.append(model.stack.run(cache, IDS[start : start + size], start, size, count)[0])
+            start += size
+        return torch.cat(found)
+
+    alone = logits([1] * 40, 1)
+    for count in range(1, MOST_THREADS + 1):
+        for parts in ([40], [3, 20, 17], [6, 7, 12, 15]):
+            assert torch.equal(logits(parts, count), alone)

@@ -1,0 +1,153 @@
+"""Pairs on a CPU as the program loads them: compiled passes write transformers' texts, or torch runs."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+from helpers.on_disk import run, save
+from helpers.tiny import byte_tokenizer, nearby, tiny_llama
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from specdemo.models.compiled import llama as compiled_llama
+from specdemo.models.compiled import threads
+from specdemo.models.compiled.linear import CompiledLinear
+from specdemo.models.compiled.llama import CompiledLlama
+from specdemo.pairs.load import load_sources
+from specdemo.pairs.sources import Sources
+
+pytestmark = pytest.mark.usefixtures("few_measurements")
+TOKENIZER = byte_tokenizer()
+SIZES = {
+    "vocab_size": len(TOKENIZER),
+    "hidden_size": 36,
+    "intermediate_size": 50,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.3,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+OLD = {"n_embd": 36, "n_layer": 2, "n_head": 6}
+WHOLE = {
+    "llama": ("LlamaConfig", {}),
+    "mistral": ("MistralConfig", {"sliding_window": None}),
+    "qwen2": ("Qwen2Config", {"tie_word_embeddings": True}),
+}
+"""Architectures whose whole pass is compiled."""
+LAYERS = {
+    "gpt-neox": ("GPTNeoXConfig", {}),
+    "opt": ("OPTConfig", {"ffn_dim": 50, "word_embed_proj_dim": 36, "init_std": 0.3}),
+    "phi": ("PhiConfig", {"num_key_value_heads": 6, "partial_rotary_factor": 1.0}),
+    "gemma": ("GemmaConfig", {"tie_word_embeddings": False}),
+    "bloom": ("BloomConfig", OLD),
+    "qwen3": ("Qwen3Config", {}),
+    "a window": ("MistralConfig", {"sliding_window": 8}),
+    "phi3": ("Phi3Config", {"tie_word_embeddings": False}),
+    "gpt2": ("GPT2Config", OLD),  # only its head is a plain linear layer
+}
+"""Architectures whose linear layers are compiled."""
+TEXT = {"max_new_tokens": 40, "drafter": "prompt-lookup"}
+
+
+def model_of(name: str, dtype: torch.dtype) -> PreTrainedModel:
+    """Return a small random model with weights that ``dtype`` holds."""
+    kind, changes = (WHOLE | LAYERS)[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, kind)(**{**SIZES, **changes})
+    return AutoModelForCausalLM.from_config(config).eval().to(dtype)
+
+
+def own_text(model: PreTrainedModel, prompt: list[int], tokens: int) -> list[int]:
+    """Return transformers' own greedy text in fp32, with the whole text processed for every token."""
+    ids = torch.tensor([prompt])
+    options = {"do_sample": False, "max_new_tokens": tokens, "use_cache": False}
+    return model.float().generate(ids, **options)[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("name", [*WHOLE, *LAYERS])
+def test_greedy_text_is_transformers_own_in_fp32_with_the_stored_weights(name, dtype, tmp_path):
+    folder = save(model_of(name, dtype), TOKENIZER, tmp_path)
+    pair = load_sources(Sources(folder, "none", device="cpu"))
+    record, end = run(pair, **TEXT)
+    stored = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    expected = own_text(stored, list(record.prompt_ids), TEXT["max_new_tokens"])
+    assert len(set(expected)) > 3, "a text that repeats itself proves little"
+    assert list(record.lanes["speculative"].ids) == list(record.lanes["baseline"].ids) == expected
+    assert end["badge"]["kind"] == "same"
+    assert isinstance(pair.target, CompiledLlama) is (name in WHOLE)
+    layers = [layer for layer in pair.target.modules() if isinstance(layer, CompiledLinear)]
+    assert bool(layers) is (name in LAYERS)
+    assert "all arithmetic in fp32." in pair.precision_reason and "not compiled" not in pair.precision_reason
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A target and a draft model that agrees sometimes."""
+    target = tiny_llama(len(TOKENIZER), 0, torch.float32, spread=0.4)
+    models = {"target": target.bfloat16(), "draft": nearby(target, 1, 0.03).bfloat16()}
+    return [save(model, TOKENIZER, tmp_path_factory.mktemp(name)) for name, model in models.items()]
+
+
+def text_of(pair) -> list[int]:
+    record, end = run(pair, max_new_tokens=30)
+    assert end["badge"]["kind"] == "same"
+    assert sum(round_.accepted for round_ in record.lanes["speculative"].rounds) > 0
+    return list(record.lanes["speculative"].ids)
+
+
+def test_without_torchs_threads_torchs_modules_run_and_the_page_says_so(folders, monkeypatch, caplog):
+    expected = text_of(load_sources(Sources(*folders, device="cpu")))
+    monkeypatch.setattr(threads, "library", lambda: None)
+    with caplog.at_level(logging.WARNING):
+        pair = load_sources(Sources(*folders, device="cpu"))
+    said = "Passes are not compiled, because torch does not use libgomp here."
+    assert said in caplog.messages and pair.precision_reason.endswith(said)
+    for model in (pair.target, pair.draft):
+        assert isinstance(model, PreTrainedModel) and model.dtype == torch.float32
+    assert pair.precision == "bf16" and text_of(pair) == expected
+
+
+@pytest.mark.slow
+def test_without_numba_a_pair_loads_and_runs(folders):
+    code = (
+        "import sys; sys.modules['numba'] = sys.modules['llvmlite'] = None\n"
+        "from specdemo.api import compare\n"
+        "from specdemo.pairs.load import load_pair\n"
+        "pair = load_pair(*sys.argv[1:], device='cpu')\n"
+        "assert compare(pair, 'abc', mode='raw', max_new_tokens=8).totals['identical']\n"
+        "print(pair.precision_reason)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *folders], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("Passes are not compiled, because numba is not installed.")
+
+
+def test_compiled_passes_that_compute_something_else_are_not_used(folders, monkeypatch, caplog):
+    expected = text_of(load_sources(Sources(*folders, device="cpu")))
+    right = compiled_llama.rotations_of
+
+    def turned(rotary, most):
+        return lambda positions: right(rotary, most)(positions)[::-1]
+
+    monkeypatch.setattr(compiled_llama, "rotations_of", turned)
+    with caplog.at_level(logging.WARNING):
+        pair = load_sources(Sources(*folders, device="cpu"))
+    [warning, *_] = [one for one in caplog.messages if "logits differ from torch's by" in one]
+    assert warning.startswith("Passes are not compiled")
+    assert isinstance(pair.target, PreTrainedModel) and isinstance(pair.draft, PreTrainedModel)
+    assert text_of(pair) == expected
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32", "int8"])
+def test_in_every_precision_both_models_are_compiled(folders, precision):
+    pair = load_sources(Sources(*folders, device="cpu", precision=precision))
+    assert isinstance(pair.target, CompiledLlama) and isinstance(pair.draft, CompiledLlama)
+    assert pair.precision == precision and text_of(pair)
