@@ -10,7 +10,7 @@ import torch
 from helpers.compiled_code import CODE
 from numba import carray, types
 
-from specdemo.models.compiled import threads
+from specdemo.models.compiled import openmp
 from specdemo.models.compiled.compilation import Compiled, keep_in, thread_number
 
 ADD_ONE = types.void(types.CPointer(types.int64))
@@ -124,12 +124,12 @@ def test_a_function_runs_once_on_each_thread(count):
 
 
 def test_the_library_that_is_missing_is_named(monkeypatch):
-    assert threads.missing() is None
-    monkeypatch.setattr(threads, "library", lambda: None)
-    assert threads.missing() == "torch does not use libgomp here"
+    assert openmp.missing() is None
+    monkeypatch.setattr(openmp, "library", lambda: None)
+    assert openmp.missing() == "torch does not use libgomp here"
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else found(name))
-    assert threads.missing() == "numba is not installed"
+    assert openmp.missing() == "numba is not installed"
 
 
 @pytest.mark.parametrize("content", [b"", b"not code"])

@@ -12,7 +12,7 @@ from helpers.tiny import byte_tokenizer, nearby, tiny_llama
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdemo.models.compiled import llama as compiled_llama
-from specdemo.models.compiled import threads
+from specdemo.models.compiled import openmp
 from specdemo.models.compiled.linear import CompiledLinear
 from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.pairs.load import load_sources
@@ -105,7 +105,7 @@ def text_of(pair) -> list[int]:
 
 def test_without_torchs_threads_torchs_modules_run_and_the_page_says_so(folders, monkeypatch, caplog):
     expected = text_of(load_sources(Sources(*folders, device="cpu")))
-    monkeypatch.setattr(threads, "library", lambda: None)
+    monkeypatch.setattr(openmp, "library", lambda: None)
     with caplog.at_level(logging.WARNING):
         pair = load_sources(Sources(*folders, device="cpu"))
     said = "Passes are not compiled, because torch does not use libgomp here."
