@@ -6,8 +6,6 @@ import torch
 from torch import Tensor, nn
 
 RANK = 128
-CANDIDATES = 256
-"""Number of tokens whose logits are exact: enough that the most likely token is among them."""
 SMALLEST_VARIANCE = 1e-6
 
 

@@ -7,6 +7,7 @@ from helpers.tiny import tiny_llama
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config
 
 from specdemo.models.attention import ATTENTION
+from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.execution import execution_of
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.reduced_draft import slice_of_target
@@ -32,7 +33,7 @@ def plain_logits(model, ids: torch.Tensor) -> torch.Tensor:
         return torch.stack([model(row[None], use_cache=False).logits[0] for row in ids])
 
 
-@pytest.mark.parametrize("kind", ["fused", "recorded", "llama", *OTHERS])
+@pytest.mark.parametrize("kind", ["compiled", "fused", "recorded", "llama", *OTHERS])
 def test_a_batch_scores_every_text_as_if_it_were_alone(kind):
     if kind in OTHERS:
         torch.manual_seed(0)
@@ -41,6 +42,8 @@ def test_a_batch_scores_every_text_as_if_it_were_alone(kind):
         model = tiny_llama(50, seed=1, dtype=torch.float32)
     ids = texts(9)
     wanted = plain_logits(model, ids)
+    if kind == "compiled":
+        model = CompiledLlama(model)
     if kind in ("fused", "recorded"):
         model = FusedLlama(model)
     if kind == "recorded":
@@ -52,9 +55,11 @@ def test_a_batch_scores_every_text_as_if_it_were_alone(kind):
     torch.testing.assert_close(torch.cat(got, 1), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_a_draft_with_a_reduced_head_can_be_batched():
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_draft_with_a_reduced_head_can_be_batched(compiled):
     target = tiny_llama(50, seed=1, dtype=torch.float32)
     draft = slice_of_target(target, [0, 1], torch.arange(0, 50, 2))
     ids = texts(5)
+    draft = CompiledLlama(draft) if compiled else draft
     got = execution_of(draft).batch(ROWS, CAPACITY)(ids, 0)
     torch.testing.assert_close(got, plain_logits(target, ids)[..., ::2], rtol=1e-4, atol=1e-4)

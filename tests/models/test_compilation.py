@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from numba import carray, types
 from specdemo.models.compiled import openmp
 from specdemo.models.compiled.compilation import Compiled, keep_in, thread_number
 
+ROOT = Path(__file__).parents[2]
 ADD_ONE = types.void(types.CPointer(types.int64))
 PROCESS = """
 import sys
@@ -139,3 +142,37 @@ def test_damaged_files_do_not_keep_a_function_from_running(kept, content):
         path.write_bytes(content)
     assert added() == 5
     assert added() == 5 and files_in(kept), "the next start keeps code again"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="these are instruction sets of x86")
+@pytest.mark.parametrize(
+    ("lanes", "processor", "features"),
+    [(8, "haswell", "+avx,+avx2,+fma,+f16c"), (4, "ivybridge", "+avx,+fma,+f16c")],
+    ids=["AVX2", "four lanes, as with NEON"],
+)
+def test_narrower_vectors_compute_the_same(lanes, processor, features, tmp_path):
+    played = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features, "SPECDEMO_CACHE": str(tmp_path)}
+    code = "from specdemo.models.compiled import vectors; print(vectors.LANES)"
+    tests = [
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        str(Path(__file__).with_name("test_compiled.py")),
+    ]
+    found, done = (
+        subprocess.run(
+            [sys.executable, *command],
+            env=os.environ | played,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for command in (["-c", code], tests)
+    )
+    assert int(found.stdout) == lanes
+    assert done.returncode == 0, done.stdout[-2000:]

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 from helpers.tiny import byte_tokenizer, service_of, tiny_pair
 
-from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
@@ -70,9 +70,9 @@ def pair():
 
 
 @pytest.fixture(scope="module")
-def fused(pair):
-    """Return the same pair with the fused target."""
-    return replace(tiny_pair(), target=FusedLlama(tiny_pair().target), costs=pair.costs)
+def compiled(pair):
+    """Return the same pair with the compiled target."""
+    return replace(tiny_pair(), target=CompiledLlama(tiny_pair().target), costs=pair.costs)
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def untimed(round_):
     return {key: value for key, value in round_.items() if not key.endswith("_s")}
 
 
-@pytest.mark.parametrize("path", ["pair", "fused"])
+@pytest.mark.parametrize("path", ["pair", "compiled"])
 @pytest.mark.parametrize("text", [TEXT, "q", "<s>The 🎉 of\n"], ids=["text", "one token", "bytes"])
 def test_every_draft_of_a_class_is_judged_as_it_is_alone(path, text, request):
     here = request.getfixturevalue(path)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.tiny import padding, tiny_llama
 
+from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.proof.memo import MemoRuntime, threads
 
@@ -54,11 +55,12 @@ def passes(memo: MemoRuntime, *chunks: list[int]) -> list[torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_row_equals_the_models_bit_for_bit(dtype):
-    model = tiny_llama(VOCAB, 2, dtype)
-    rows = padding(model)
-    same = torch.equal if rows else torch.allclose
+@pytest.mark.parametrize("kind", ["fp32", "fp64", "compiled"])
+def test_every_row_equals_the_models_bit_for_bit(kind):
+    model = tiny_llama(VOCAB, 2, torch.float64 if kind == "fp64" else torch.float32)
+    model = CompiledLlama(model) if kind == "compiled" else model
+    rows = () if kind == "compiled" else padding(model)
+    same = torch.equal if rows or kind == "compiled" else torch.allclose
     memo = MemoRuntime(ModelRuntime(model, rows))
     choices = random.Random(0)
     for _ in range(20):

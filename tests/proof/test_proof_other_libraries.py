@@ -1,16 +1,23 @@
 """Decoding as other libraries do: only rounding differs, and a divergence is shown with its logits."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 from helpers.tiny import config_for, tiny_llama, tiny_pair
 
 from specdemo.bench.prompts import Prompt
+from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.proof import other_libraries
-from specdemo.proof.other_libraries import GrowingRuntime, compare_as_others, others_sentence
+from specdemo.proof.other_libraries import (
+    GrowingRuntime,
+    as_in_transformers,
+    compare_as_others,
+    others_sentence,
+)
 
 PROMPTS = [Prompt("one", "facts", "raw", "hello"), Prompt("two", "code", "chat", "def f")]
 GREEDY = config_for(k=3, max_new_tokens=14)
@@ -24,12 +31,12 @@ def pair():
     return tiny_pair()
 
 
-@pytest.mark.parametrize("fused", [True, False], ids=["fused", "generic"])
-def test_growing_cache_changes_logits_by_rounding_only(fused):
-    model = tiny_llama(50, 0)
-    model = FusedLlama(model) if fused else model
+@pytest.mark.parametrize("kind", ["fused", "generic", "compiled"])
+def test_growing_cache_changes_logits_by_rounding_only(kind):
+    model = tiny_llama(50, 0, torch.float32 if kind == "compiled" else torch.float64)
+    model = {"fused": FusedLlama, "generic": lambda model: model, "compiled": CompiledLlama}[kind](model)
     ids = torch.arange(1, 13)
-    growing, usual = GrowingRuntime(model), ModelRuntime(model)
+    growing, usual = GrowingRuntime(as_in_transformers(model)), ModelRuntime(model)
     lengths = []
     for runtime in (growing, usual):
         runtime.begin(64)
@@ -43,7 +50,8 @@ def test_growing_cache_changes_logits_by_rounding_only(fused):
         for runtime in (growing, usual):
             runtime.rollback(start)
         found, expected = growing.forward(ids[start:end]), usual.forward(ids[start:end])
-        torch.testing.assert_close(found, expected)
+        close = {"rtol": 1e-4, "atol": 1e-4} if kind == "compiled" else {}
+        torch.testing.assert_close(found, expected, **close)
         best = found[-1].float().topk(other_libraries.BEST)
         assert growing.best[end - 1] == dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
     assert lengths == [5, 9, 12], "a pass reads as many positions as the text has"
@@ -55,7 +63,9 @@ def _length(cache, ids, start):
     return cache.layers[0].get_mask_sizes(len(ids))[0]
 
 
-def test_exact_sums_give_identical_texts_and_the_smallest_gap(pair):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_exact_sums_give_identical_texts_and_the_smallest_gap(pair, compiled):
+    pair = replace(tiny_pair(), target=CompiledLlama(tiny_pair().target)) if compiled else pair
     rows = list(compare_as_others(pair, PROMPTS, GREEDY))
     assert [(row.id, row.prompt, row.identical, row.divergence) for row in rows] == [
         ("one", "hello", True, None),
