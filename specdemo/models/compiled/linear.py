@@ -24,8 +24,8 @@ from specdemo.models.compiled.vectors import longs
 
 M = TypeVar("M", bound=nn.Module)
 
-MATRIX, ROWS_IN, ROW_COUNT, RESULTS, COUNT, BUFFERS = range(6)
-FIELDS = 6
+MATRIX, ROWS_IN, ROW_COUNT, RESULTS, COUNT = range(5)
+FIELDS = 5
 """Fields of a product, int64."""
 
 
@@ -35,9 +35,8 @@ def run_product(pointer) -> None:
     me = np.int64(compilation.thread_number())
     matrix = carray(longs(c[MATRIX]), (MATRIX_FIELDS,))
     width, blocks = matrix[INPUTS], matrix[BLOCKS]
-    buffer = c[BUFFERS] + me * BLOCK * width * 4
     first, last = blocks * me // c[COUNT], blocks * (me + 1) // c[COUNT]
-    multiply(c[MATRIX], c[ROWS_IN], width, c[ROW_COUNT], c[RESULTS], blocks * BLOCK, first, last, buffer)
+    multiply(c[MATRIX], c[ROWS_IN], width, c[ROW_COUNT], c[RESULTS], blocks * BLOCK, first, last)
 
 
 product = compilation.Compiled(types.void(types.CPointer(types.int64)), run_product)
@@ -67,10 +66,7 @@ class CompiledLinear(nn.Module):
         results = torch.empty(len(rows), matrix.padded_outputs)
         if len(rows):
             count = choice().count
-            buffers = torch.empty(count, BLOCK * rows.shape[1])
-            c = torch.tensor(
-                [matrix.address, rows.data_ptr(), len(rows), results.data_ptr(), count, buffers.data_ptr()]
-            )
+            c = torch.tensor([matrix.address, rows.data_ptr(), len(rows), results.data_ptr(), count])
             product.run(c.data_ptr(), count)
         return results[:, :outputs].unflatten(0, inputs.shape[:-1])
 

@@ -37,8 +37,8 @@ TILE = 6
 AHEAD_BYTES = 4096
 """Distance of the prefetch. Without it, reading takes a third longer; 2 to 6 KB are equally good."""
 LINE_BYTES = 64
-MANY_ROWS = 12
-"""From this number of rows on, a block is widened to fp32 once, and not again for each tile."""
+WHOLE_ROWS = TILE if REGISTERS == 32 else 3
+"""Maximum number of rows whose sums with all outputs of a block fit into the registers."""
 
 BF16, FP16, FP32, INT8 = range(4)
 KINDS = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32, torch.int8: INT8}
@@ -54,16 +54,18 @@ def padded(count: int, multiple: int = LANES) -> int:
     return -(-count // multiple) * multiple
 
 
-def _widened(b: Any, kind: int, address: Any) -> Any:
-    """Load ``LANES`` weights as fp32."""
-    stored = vectors.load(b, address, ir.VectorType(STORED[kind], LANES))
+def _widened(b: Any, kind: int, address: Any, outputs: int) -> list[Any]:
+    """Load ``LANES`` weights of each of a block's first outputs as fp32."""
+    vector = ir.VectorType(STORED[kind], LANES)
+    places = [b.add(address, integer(BYTES[kind] * LANES * j)) for j in range(outputs)]
+    stored = [vectors.load(b, place, vector) for place in places]
     if kind == BF16:  # the upper half of the fp32 number
-        bits = b.shl(b.zext(stored, vectors.INTS), ir.Constant(vectors.INTS, [16] * LANES))
-        return b.bitcast(bits, vectors.VECTOR)
+        sixteen = ir.Constant(vectors.INTS, [16] * LANES)
+        return [b.bitcast(b.shl(b.zext(bits, vectors.INTS), sixteen), vectors.VECTOR) for bits in stored]
     if kind == FP16:
-        return b.fpext(stored, vectors.VECTOR)
+        return [b.fpext(numbers, vectors.VECTOR) for numbers in stored]
     if kind == INT8:
-        return b.sitofp(b.sext(stored, vectors.INTS), vectors.VECTOR)
+        return [b.sitofp(b.sext(numbers, vectors.INTS), vectors.VECTOR) for numbers in stored]
     return stored
 
 
@@ -82,8 +84,7 @@ def _tile(kind: int, outputs: int, rows: int) -> Any:
             for line in range(0, step_bytes, LINE_BYTES):
                 vectors.prefetch(b, b.add(block, integer(AHEAD_BYTES + line)))
             new = []
-            for j in range(outputs):
-                weight = _widened(b, kind, b.add(block, integer(BYTES[kind] * LANES * j)))
+            for j, weight in enumerate(_widened(b, kind, block, outputs)):
                 new += [vectors.multiply_add(b, weight, x[row], sums[j * rows + row]) for row in range(rows)]
             return new
 
@@ -100,12 +101,11 @@ def _tile(kind: int, outputs: int, rows: int) -> Any:
 def _rows_of(kind: int) -> Callable[..., None]:
     """Return a function that multiplies one block of weights by up to ``TILE`` rows."""
     half, half_bytes = BLOCK // 2, BYTES[kind] * LANES * BLOCK // 2
-    # With few registers, the block is read twice for many rows, the second time from the nearest cache.
-    split = BLOCK * TILE > REGISTERS
-    whole = min(TILE, REGISTERS // BLOCK - 1)
+    # With too few registers, half a block is multiplied at a time; the other half is then in a near cache.
     tile1, tile2, tile3, tile4, tile5, tile6 = (
-        _tile(kind, BLOCK if rows <= whole else half, rows) for rows in range(1, TILE + 1)
+        _tile(kind, BLOCK if rows <= WHOLE_ROWS else half, rows) for rows in range(1, TILE + 1)
     )
+    split4, split5, split6 = WHOLE_ROWS < 4, WHOLE_ROWS < 5, WHOLE_ROWS < 6
 
     @compiled
     def rows_of(weights, inputs, stride, rows, width, results, result_stride):
@@ -117,68 +117,62 @@ def _rows_of(kind: int) -> Callable[..., None]:
             tile3(weights, inputs, stride, width, results, result_stride)
         elif rows == 4:
             tile4(weights, inputs, stride, width, results, result_stride)
-            if split:
+            if split4:
                 tile4(weights + half_bytes, inputs, stride, width, results + 4 * half, result_stride)
         elif rows == 5:
             tile5(weights, inputs, stride, width, results, result_stride)
-            if split:
+            if split5:
                 tile5(weights + half_bytes, inputs, stride, width, results + 4 * half, result_stride)
         else:
             tile6(weights, inputs, stride, width, results, result_stride)
-            if split:
+            if split6:
                 tile6(weights + half_bytes, inputs, stride, width, results + 4 * half, result_stride)
 
     return rows_of
 
 
 def _widening(kind: int) -> Any:
-    """Return a function that writes a number of weights as fp32."""
+    """Return a function that writes a block of ``width`` inputs as fp32."""
 
     @emitted(NOTHING, ADDRESS, ADDRESS, INTEGER)
-    def widen(b: Any, weights: Any, results: Any, count: Any) -> None:
+    def widen(b: Any, weights: Any, results: Any, width: Any) -> None:
         def step(i: Any, _: list[Any]) -> list[Any]:
-            weight = _widened(b, kind, at(b, weights, i, BYTES[kind] * LANES))
-            vectors.store(b, weight, at(b, results, i, 4 * LANES))
+            to = at(b, results, i, 4 * LANES * BLOCK)
+            block = at(b, weights, i, BYTES[kind] * LANES * BLOCK)
+            for j, weight in enumerate(_widened(b, kind, block, BLOCK)):
+                vectors.store(b, weight, b.add(to, integer(4 * LANES * j)))
             return []
 
-        vectors.repeated(b, b.udiv(count, integer(LANES)), [], step)
+        vectors.repeated(b, b.udiv(width, integer(LANES)), [], step)
 
     return widen
 
 
-bf16_rows, fp16_rows, fp32_rows, int8_rows = map(_rows_of, (BF16, FP16, FP32, INT8))
+def _blocks_of(kind: int) -> Callable[..., None]:
+    """Return a function that multiplies a range of blocks by all rows, as ``multiply`` describes."""
+    rows_of, block_bytes = _rows_of(kind), BYTES[kind] * BLOCK
+
+    @compiled
+    def blocks_of(weights, inputs, stride, rows, width, results, result_stride, first, last):
+        for block in range(first, last):
+            here, result = weights + block * block_bytes * width, results + block * BLOCK * 4
+            row = 0
+            while row < rows:
+                count = min(TILE, rows - row)
+                x, y = inputs + row * stride * 4, result + row * result_stride * 4
+                rows_of(here, x, stride, count, width, y, result_stride)
+                row += count
+
+    return blocks_of
+
+
+bf16_blocks, fp16_blocks, fp32_blocks, int8_blocks = map(_blocks_of, (BF16, FP16, FP32, INT8))
 bf16_widened, fp16_widened, fp32_widened, int8_widened = map(_widening, (BF16, FP16, FP32, INT8))
 BYTES_BF16, BYTES_FP32, BYTES_INT8 = BYTES[BF16], BYTES[FP32], BYTES[INT8]
 
 
 @compiled
-def block_address(matrix, block):
-    """Return the address of a block's weights."""
-    size = BYTES_BF16
-    if matrix[KIND] == FP32:
-        size = BYTES_FP32
-    elif matrix[KIND] == INT8:
-        size = BYTES_INT8
-    return matrix[WEIGHTS] + block * BLOCK * matrix[INPUTS] * size
-
-
-@compiled
-def widen_block(matrix, block, results):
-    """Write a block's weights as fp32."""
-    weights, count = block_address(matrix, block), BLOCK * matrix[INPUTS]
-    kind = matrix[KIND]
-    if kind == BF16:
-        bf16_widened(weights, results, count)
-    elif kind == FP16:
-        fp16_widened(weights, results, count)
-    elif kind == INT8:
-        int8_widened(weights, results, count)
-    else:
-        fp32_widened(weights, results, count)
-
-
-@compiled
-def multiply(description, inputs, stride, rows, results, result_stride, first, last, buffer):
+def multiply(description, inputs, stride, rows, results, result_stride, first, last):
     """Multiply blocks ``first`` to ``last`` of a matrix by all rows.
 
     Args:
@@ -188,50 +182,48 @@ def multiply(description, inputs, stride, rows, results, result_stride, first, l
         results: Address of the first row's results, fp32, for all blocks of the matrix.
         result_stride: Numbers from one row's results to the next row's.
         first, last: The part that the calling thread computes.
-        buffer: Address of ``BLOCK`` · inputs numbers that the calling thread may overwrite.
     """
     matrix = carray(longs(description), (MATRIX_FIELDS,))
-    kind, width = matrix[KIND], matrix[INPUTS]
-    if rows >= MANY_ROWS:
-        kind = FP32
-    for block in range(first, last):
-        weights, result = block_address(matrix, block), results + block * BLOCK * 4
-        if rows >= MANY_ROWS:
-            widen_block(matrix, block, buffer)
-            weights = buffer
-        row = 0
-        while row < rows:
-            count = min(TILE, rows - row)
-            x, y = inputs + row * stride * 4, result + row * result_stride * 4
-            if kind == BF16:
-                bf16_rows(weights, x, stride, count, width, y, result_stride)
-            elif kind == FP16:
-                fp16_rows(weights, x, stride, count, width, y, result_stride)
-            elif kind == INT8:
-                int8_rows(weights, x, stride, count, width, y, result_stride)
-            else:
-                fp32_rows(weights, x, stride, count, width, y, result_stride)
-            row += count
-        if matrix[SCALES] != 0:
-            scales = carray(floats(matrix[SCALES] + block * BLOCK * 4), (BLOCK,))
-            for row in range(rows):
-                y = carray(floats(result + row * result_stride * 4), (BLOCK,))
-                for j in range(BLOCK):
-                    y[j] *= scales[j]
-        if matrix[BIAS] != 0:
-            bias = carray(floats(matrix[BIAS] + block * BLOCK * 4), (BLOCK,))
-            for row in range(rows):
-                y = carray(floats(result + row * result_stride * 4), (BLOCK,))
-                for j in range(BLOCK):
-                    y[j] += bias[j]
+    kind, w, width = matrix[KIND], matrix[WEIGHTS], matrix[INPUTS]
+    if kind == BF16:
+        bf16_blocks(w, inputs, stride, rows, width, results, result_stride, first, last)
+    elif kind == FP16:
+        fp16_blocks(w, inputs, stride, rows, width, results, result_stride, first, last)
+    elif kind == INT8:
+        int8_blocks(w, inputs, stride, rows, width, results, result_stride, first, last)
+    else:
+        fp32_blocks(w, inputs, stride, rows, width, results, result_stride, first, last)
+    outputs = (last - first) * BLOCK
+    offset = first * BLOCK * 4
+    if matrix[SCALES] != 0:
+        scales = carray(floats(matrix[SCALES] + offset), (outputs,))
+        for row in range(rows):
+            y = carray(floats(results + offset + row * result_stride * 4), (outputs,))
+            for j in range(outputs):
+                y[j] *= scales[j]
+    if matrix[BIAS] != 0:
+        bias = carray(floats(matrix[BIAS] + offset), (outputs,))
+        for row in range(rows):
+            y = carray(floats(results + offset + row * result_stride * 4), (outputs,))
+            for j in range(outputs):
+                y[j] += bias[j]
 
 
 @compiled
 def weights_of_row(description, row, results, buffer):
     """Write the weights of one output as fp32: an embedding, if the matrix is a table of embeddings."""
     matrix = carray(longs(description), (MATRIX_FIELDS,))
-    width, j = matrix[INPUTS], row % BLOCK
-    widen_block(matrix, row // BLOCK, buffer)
+    kind, width, j = matrix[KIND], matrix[INPUTS], row % BLOCK
+    size = BYTES_FP32 if kind == FP32 else BYTES_INT8 if kind == INT8 else BYTES_BF16
+    weights = matrix[WEIGHTS] + row // BLOCK * BLOCK * width * size
+    if kind == BF16:
+        bf16_widened(weights, buffer, width)
+    elif kind == FP16:
+        fp16_widened(weights, buffer, width)
+    elif kind == INT8:
+        int8_widened(weights, buffer, width)
+    else:
+        fp32_widened(weights, buffer, width)
     block = carray(floats(buffer), (BLOCK * width,))
     found = carray(floats(results), (width,))
     for i in range(width):

@@ -211,7 +211,7 @@ def run_layers(c, me, own):
     context_stride = padded_to_vector(c[HEADS] * c[HEAD_DIM])
     epsilon = carray(floats(c[SETTINGS]), (2,))[EPSILON]
     table = carray(longs(c[TABLE]), (c[LAYERS] * LAYER_FIELDS,))
-    normed, buffer = own + c[NORMED], own + c[BUFFER]
+    normed = own + c[NORMED]
     states = carray(floats(c[STATES]), (rows * width,))
     for layer in range(c[LAYERS]):
         at_layer = layer * LAYER_FIELDS
@@ -229,7 +229,14 @@ def run_layers(c, me, own):
             normalize(c[STATES], width, rows, size, width, table[at_layer + NORM1], normed, stride, epsilon)
         first, last = share(description + QKV * 8, me, threads, 1)
         multiply(
-            description + QKV * 8, normed, stride, rows, c[PROJECTED], projected_stride, first, last, buffer
+            description + QKV * 8,
+            normed,
+            stride,
+            rows,
+            c[PROJECTED],
+            projected_stride,
+            first,
+            last,
         )
         barrier()
         # 2. Attention
@@ -239,7 +246,14 @@ def run_layers(c, me, own):
         barrier()
         first, last = share(description + OUT * 8, me, threads, 1)
         multiply(
-            description + OUT * 8, c[CONTEXT], context_stride, rows, c[CHANGE], width, first, last, buffer
+            description + OUT * 8,
+            c[CONTEXT],
+            context_stride,
+            rows,
+            c[CHANGE],
+            width,
+            first,
+            last,
         )
         add(c[STATES], c[CHANGE], width, rows, first, last)
         barrier()
@@ -251,10 +265,10 @@ def run_layers(c, me, own):
             groups * (me + 1) // threads * (LANES // BLOCK),
         )
         up = mlp // BLOCK
-        multiply(description + GATE_UP * 8, normed, width, rows, c[GATE], mlp, first, last, buffer)
+        multiply(description + GATE_UP * 8, normed, width, rows, c[GATE], mlp, first, last)
         multiply(
             description + GATE_UP * 8, normed, width, rows, c[UP] - up * BLOCK * NUMBER, mlp, first + up,
-            last + up, buffer,
+            last + up,
         )  # fmt: skip
         if last > first:
             for r in range(rows):
@@ -262,7 +276,7 @@ def run_layers(c, me, own):
                 swiglu(c[GATE] + offset, c[UP] + offset, (last - first) * BLOCK)
         barrier()
         first, last = share(description + DOWN * 8, me, threads, 1)
-        multiply(description + DOWN * 8, c[GATE], mlp, rows, c[CHANGE], width, first, last, buffer)
+        multiply(description + DOWN * 8, c[GATE], mlp, rows, c[CHANGE], width, first, last)
         add(c[STATES], c[CHANGE], width, rows, first, last)
         barrier()
         if me == 0 and c[TAPPED] != 0:
@@ -279,20 +293,20 @@ def score(c, me, own):
     """Compute the logits of the last rows."""
     rows, width, threads = c[SCORED], c[WIDTH], c[THREADS]
     epsilon = carray(floats(c[SETTINGS]), (2,))[EPSILON]
-    normed, buffer = own + c[NORMED], own + c[BUFFER]
+    normed = own + c[NORMED]
     scored = c[STATES] + (c[TEXTS] * c[ROWS] - rows) * width * NUMBER
     normalize(scored, width, rows, c[SIZE], width, c[NORM], normed, width, epsilon)
     first, last = share(c[OUTPUT], me, threads, 1)
     if c[SCREEN] == 0:
-        multiply(c[OUTPUT], normed, width, rows, c[LOGITS], c[LOGIT_STRIDE], first, last, buffer)
+        multiply(c[OUTPUT], normed, width, rows, c[LOGITS], c[LOGIT_STRIDE], first, last)
         return
     # The screen's approximation for all tokens; exact logits where it is near the largest.
     down, up = c[SCREEN] + SCREEN_DOWN * 8, c[SCREEN] + SCREEN_UP * 8
     low_width = carray(longs(up), (MATRIX_FIELDS,))[INPUTS]
     low_first, low_last = share(down, me, threads, 1)
-    multiply(down, normed, width, rows, c[LOW], low_width, low_first, low_last, buffer)
+    multiply(down, normed, width, rows, c[LOW], low_width, low_first, low_last)
     barrier()
-    multiply(up, c[LOW], low_width, rows, c[LOGITS], c[LOGIT_STRIDE], first, last, buffer)
+    multiply(up, c[LOW], low_width, rows, c[LOGITS], c[LOGIT_STRIDE], first, last)
     tops = carray(floats(c[TOPS]), (threads * rows,))
     for r in range(rows):
         logits = carray(floats(c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER), (last * BLOCK,))
@@ -312,7 +326,7 @@ def score(c, me, own):
             if max(max(logits[i], logits[i + 1]), max(logits[i + 2], logits[i + 3])) >= bound:
                 multiply(
                     c[OUTPUT], normed + r * width * NUMBER, width, 1,
-                    c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER, c[LOGIT_STRIDE], block, block + 1, buffer,
+                    c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER, c[LOGIT_STRIDE], block, block + 1,
                 )  # fmt: skip
 
 
