@@ -47,7 +47,7 @@ class PlainExecution:
         return _CursorCache(self._model.config.get_text_config().num_hidden_layers, capacity)
 
     def prepare(self, cache: "_CursorCache", sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Do nothing. Other executions record or trace passes over ``sizes`` tokens here."""
+        """Do nothing. Other executions record passes over ``sizes`` tokens here."""
 
     def run(
         self, ids: Tensor, start: int, cache: "_CursorCache", rows: int, taps: Sequence[int]

@@ -61,8 +61,8 @@ class ModelRuntime:
     """A causal language model and its cache of fixed length.
 
     A target pass over k + 1 tokens must give bitwise the same logits as k + 1 single-token passes. Otherwise
-    greedy speculative decoding could diverge from the baseline. Without countermeasures, two things change
-    the bits of a row on CPU:
+    greedy speculative decoding could diverge from the baseline. Compiled passes do so by construction. In
+    torch's passes, two things change the bits of a row without countermeasures:
 
     * Attention rounds differently if the number of keys grows or if there are few query rows. Therefore the
       cache has the same length for the whole run (a rollback only moves a cursor), and
@@ -71,7 +71,7 @@ class ModelRuntime:
       to a row count from ``batch_invariance.find_batch_invariant_rows``.
 
     Args:
-        model: A ``FusedLlama``, or a model of transformers loaded with
+        model: A ``CompiledLlama``, a ``FusedLlama``, or a model of transformers loaded with
             ``attn_implementation=attention.ATTENTION``, on its device.
         rows: Numbers of rows to which passes over 1, 2, … tokens are padded. Longer passes are not padded.
         id_map: Target id of each logit, shape [H], for a draft with a reduced head.
@@ -104,7 +104,7 @@ class ModelRuntime:
         self.capacity = 0
 
     def prepare(self, capacity: int, most: int, unpadded: bool = False) -> None:
-        """Open the cache and record or trace passes, so that this work is not timed during a run.
+        """Open the cache and record passes, so that this work is not timed during a run.
 
         Args:
             capacity: Cache length of the run.

@@ -21,7 +21,8 @@ PLAYED = (
     "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA",
     "MKL_ENABLE_INSTRUCTIONS",
-    "FBGEMM_ENABLE_INSTRUCTIONS",
+    "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
 )
 """Environment variables that restrict libraries to the instructions of an older processor."""
 X86_FLAGS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16")

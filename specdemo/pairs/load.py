@@ -200,5 +200,5 @@ def _moved(pair: Pair, place: torch.device) -> Pair:
         if model is not None:
             # transformers decorates ``to`` in a way that hides what it is bound to.
             model.to(place)  # pyright: ignore[reportArgumentType]
-    pair.drop_recordings()  # checks on the other device left traces
+    pair.drop_recordings()  # those of the checks on the other device
     return pair if pair.id_map is None else replace(pair, id_map=pair.id_map.to(place))

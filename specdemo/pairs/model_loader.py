@@ -229,6 +229,8 @@ class Loader:
                 "choose bf16 or fp32."
             )
         uncompiled = missing()
+        if uncompiled is not None and rounded:
+            raise UserError(f"int8 needs compiled passes, but {uncompiled}; choose auto.")
         if uncompiled is not None:
             _log.warning("Passes are not compiled, because %s.", uncompiled)
             return model.float()

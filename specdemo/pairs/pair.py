@@ -127,7 +127,7 @@ class Pair:
         return list(self.tokenizer(script, add_special_tokens=False)["input_ids"])
 
     def drop_recordings(self) -> None:
-        """Delete recordings and traces of passes. Later runs make new ones."""
+        """Delete recordings of passes. Later runs make new ones."""
         for model in (self.target, self.draft):
             if isinstance(model, FusedLlama):
                 model.execution = None

@@ -11,6 +11,8 @@ from specdemo.models.threads import is_fixed
 
 SLOW = 1.5
 """Other numbers of threads are tried when passes take this many times the usual."""
+FALL, RISE = 0.2, 0.02
+"""Shares by which a shorter or longer pass changes the usual time."""
 JUDGED = 5
 """Number of passes that are judged together."""
 TRIES = 3
@@ -49,8 +51,9 @@ class ThreadChoice:
         """
         if len(self._counts) == 1:
             return
-        self._usual[kind] = min(seconds, self._usual.get(kind, seconds))
-        slowness = seconds / self._usual[kind]
+        usual = self._usual.setdefault(kind, seconds)
+        slowness = seconds / usual
+        self._usual[kind] += (seconds - usual) * (FALL if seconds < usual else RISE)
         if self._found:
             self._found[self.count].append(slowness)
             if self._untried:
@@ -60,7 +63,8 @@ class ThreadChoice:
             return
         self._recent.append(slowness)
         slow = len(self._recent) == JUDGED and statistics.median(self._recent) > SLOW
-        if slow and self._clock() >= self._next_trial:
+        # Fewer threads may look well enough when the machine is idle again, so they are doubted at any speed.
+        if (slow or self.count != self._counts[0]) and self._clock() >= self._next_trial:
             self._begin_trial()
 
     def settle(self, run_pass: Callable[[], object], max_seconds: float) -> None:
