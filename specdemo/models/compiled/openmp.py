@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import torch  # noqa: F401  (loads the library)
+import torch
 
 MAPS = Path("/proc/self/maps")
 NO_NUMBA = "numba is not installed"
@@ -21,7 +21,8 @@ def library() -> ctypes.CDLL | None:
     except OSError:
         return None
     paths = [line.split()[-1] for line in lines if "libgomp" in line]
-    return ctypes.CDLL(paths[0]) if paths else None
+    own = [path for path in paths if path.startswith(str(Path(torch.__file__).parent))]
+    return ctypes.CDLL((own or paths)[0]) if paths else None
 
 
 def missing() -> str | None:

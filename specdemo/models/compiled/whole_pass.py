@@ -197,137 +197,117 @@ def padded_to_vector(count):
 
 
 @compiled
-def share(description, me, threads, group):
-    """Return the blocks of a matrix that a thread computes, in whole groups of blocks."""
-    groups = carray(longs(description), (MATRIX_FIELDS,))[BLOCKS] // group
-    return groups * me // threads * group, groups * (me + 1) // threads * group
+def multiply_share(matrix, inputs, stride, rows, results, result_stride, me, threads):
+    """Multiply the blocks of a matrix that fall to this thread; return the first of them and their end."""
+    blocks = carray(longs(matrix), (MATRIX_FIELDS,))[BLOCKS]
+    first, last = blocks * me // threads, blocks * (me + 1) // threads
+    multiply(matrix, inputs, stride, rows, results, result_stride, first, last)
+    return first, last
+
+
+@compiled
+def gate_and_up(c, matrix, rows, normed, me):
+    """Compute silu(gate) · up for this thread's share, which are the same outputs of both."""
+    mlp, groups, each = c[MLP], c[MLP] // LANES, LANES // BLOCK
+    first, last = groups * me // c[THREADS] * each, groups * (me + 1) // c[THREADS] * each
+    ups = mlp // BLOCK  # the blocks of gate come before those of up
+    multiply(matrix, normed, c[WIDTH], rows, c[GATE], mlp, first, last)
+    multiply(matrix, normed, c[WIDTH], rows, c[UP] - mlp * NUMBER, mlp, first + ups, last + ups)
+    if last > first:
+        for r in range(rows):
+            offset = (r * mlp + first * BLOCK) * NUMBER
+            swiglu(c[GATE] + offset, c[UP] + offset, (last - first) * BLOCK)
 
 
 @compiled
 def run_layers(c, me, own):
     """Run all layers over the states."""
-    rows, size, width, mlp, threads = c[TEXTS] * c[ROWS], c[SIZE], c[WIDTH], c[MLP], c[THREADS]
-    projected_stride = padded_to_block((c[HEADS] + 2 * c[KV_HEADS]) * c[HEAD_DIM])
-    context_stride = padded_to_vector(c[HEADS] * c[HEAD_DIM])
+    rows, size, width, threads = c[TEXTS] * c[ROWS], c[SIZE], c[WIDTH], c[THREADS]
+    projected = padded_to_block((c[HEADS] + 2 * c[KV_HEADS]) * c[HEAD_DIM])
+    context = padded_to_vector(c[HEADS] * c[HEAD_DIM])
     epsilon = carray(floats(c[SETTINGS]), (2,))[EPSILON]
     table = carray(longs(c[TABLE]), (c[LAYERS] * LAYER_FIELDS,))
-    normed = own + c[NORMED]
-    states = carray(floats(c[STATES]), (rows * width,))
+    states, changes, normed = c[STATES], c[CHANGE], own + c[NORMED]
     for layer in range(c[LAYERS]):
         at_layer = layer * LAYER_FIELDS
-        description = c[TABLE] + at_layer * 8
+        norm1, norm2, fields = table[at_layer + NORM1], table[at_layer + NORM2], c[TABLE] + at_layer * 8
         # 1. Queries, keys and values. A feature draft's layer reads embedded ids and states side by side.
-        stride = width
+        stride, right = width, normed
         if c[PAIR_NORM] != 0:
-            stride = 2 * width
+            stride, right = 2 * width, normed + width * NUMBER
             normalize(c[PAIRS], width, rows, size, width, c[PAIR_NORM], normed, stride, epsilon)
-            normalize(
-                c[STATES], width, rows, size, width, table[at_layer + NORM1], normed + width * NUMBER,
-                stride, epsilon,
-            )  # fmt: skip
-        else:
-            normalize(c[STATES], width, rows, size, width, table[at_layer + NORM1], normed, stride, epsilon)
-        first, last = share(description + QKV * 8, me, threads, 1)
-        multiply(
-            description + QKV * 8,
-            normed,
-            stride,
-            rows,
-            c[PROJECTED],
-            projected_stride,
-            first,
-            last,
-        )
+        normalize(states, width, rows, size, width, norm1, right, stride, epsilon)
+        multiply_share(fields + QKV * 8, normed, stride, rows, c[PROJECTED], projected, me, threads)
         barrier()
         # 2. Attention
         rotate(c, rows, layer, me)
         barrier()
         mix(c, rows, layer, me, own)
         barrier()
-        first, last = share(description + OUT * 8, me, threads, 1)
-        multiply(
-            description + OUT * 8,
-            c[CONTEXT],
-            context_stride,
-            rows,
-            c[CHANGE],
-            width,
-            first,
-            last,
-        )
-        add(c[STATES], c[CHANGE], width, rows, first, last)
+        part = multiply_share(fields + OUT * 8, c[CONTEXT], context, rows, changes, width, me, threads)
+        add(states, changes, width, rows, part[0], part[1])
         barrier()
         # 3. down(silu(gate) · up)
-        normalize(c[STATES], width, rows, size, width, table[at_layer + NORM2], normed, width, epsilon)
-        groups = mlp // LANES
-        first, last = (
-            groups * me // threads * (LANES // BLOCK),
-            groups * (me + 1) // threads * (LANES // BLOCK),
-        )
-        up = mlp // BLOCK
-        multiply(description + GATE_UP * 8, normed, width, rows, c[GATE], mlp, first, last)
-        multiply(
-            description + GATE_UP * 8, normed, width, rows, c[UP] - up * BLOCK * NUMBER, mlp, first + up,
-            last + up,
-        )  # fmt: skip
-        if last > first:
-            for r in range(rows):
-                offset = (r * mlp + first * BLOCK) * NUMBER
-                swiglu(c[GATE] + offset, c[UP] + offset, (last - first) * BLOCK)
+        normalize(states, width, rows, size, width, norm2, normed, width, epsilon)
+        gate_and_up(c, fields + GATE_UP * 8, rows, normed, me)
         barrier()
-        first, last = share(description + DOWN * 8, me, threads, 1)
-        multiply(description + DOWN * 8, c[GATE], mlp, rows, c[CHANGE], width, first, last)
-        add(c[STATES], c[CHANGE], width, rows, first, last)
+        part = multiply_share(fields + DOWN * 8, c[GATE], c[MLP], rows, changes, width, me, threads)
+        add(states, changes, width, rows, part[0], part[1])
         barrier()
         if me == 0 and c[TAPPED] != 0:
-            place = carray(longs(c[TAP_PLACES]), (c[LAYERS],))[layer]
-            if place >= 0:
-                for r in range(rows):
-                    to = carray(floats(c[TAPPED] + (r * c[TAPS] + place) * size * NUMBER), (size,))
-                    for i in range(size):
-                        to[i] = states[r * width + i]
+            tap(c, rows, layer)
+
+
+@compiled
+def tap(c, rows, layer):
+    """Copy the states after a layer, if the layer is tapped."""
+    size, width, place = c[SIZE], c[WIDTH], carray(longs(c[TAP_PLACES]), (c[LAYERS],))[layer]
+    if place < 0:
+        return
+    states = carray(floats(c[STATES]), (rows * width,))
+    for r in range(rows):
+        to = carray(floats(c[TAPPED] + (r * c[TAPS] + place) * size * NUMBER), (size,))
+        for i in range(size):
+            to[i] = states[r * width + i]
 
 
 @compiled
 def score(c, me, own):
     """Compute the logits of the last rows."""
     rows, width, threads = c[SCORED], c[WIDTH], c[THREADS]
+    logits, stride, normed = c[LOGITS], c[LOGIT_STRIDE], own + c[NORMED]
     epsilon = carray(floats(c[SETTINGS]), (2,))[EPSILON]
-    normed = own + c[NORMED]
     scored = c[STATES] + (c[TEXTS] * c[ROWS] - rows) * width * NUMBER
     normalize(scored, width, rows, c[SIZE], width, c[NORM], normed, width, epsilon)
-    first, last = share(c[OUTPUT], me, threads, 1)
     if c[SCREEN] == 0:
-        multiply(c[OUTPUT], normed, width, rows, c[LOGITS], c[LOGIT_STRIDE], first, last)
+        multiply_share(c[OUTPUT], normed, width, rows, logits, stride, me, threads)
         return
-    # The screen's approximation for all tokens; exact logits where it is near the largest.
+    # 1. The screen's approximation for all tokens
     down, up = c[SCREEN] + SCREEN_DOWN * 8, c[SCREEN] + SCREEN_UP * 8
-    low_width = carray(longs(up), (MATRIX_FIELDS,))[INPUTS]
-    low_first, low_last = share(down, me, threads, 1)
-    multiply(down, normed, width, rows, c[LOW], low_width, low_first, low_last)
+    rank = carray(longs(up), (MATRIX_FIELDS,))[INPUTS]
+    multiply_share(down, normed, width, rows, c[LOW], rank, me, threads)
     barrier()
-    multiply(up, c[LOW], low_width, rows, c[LOGITS], c[LOGIT_STRIDE], first, last)
+    first, last = multiply_share(up, c[LOW], rank, rows, logits, stride, me, threads)
+    # 2. The largest of each row
     tops = carray(floats(c[TOPS]), (threads * rows,))
     for r in range(rows):
-        logits = carray(floats(c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER), (last * BLOCK,))
+        row = carray(floats(logits + r * stride * NUMBER), (last * BLOCK,))
         top = LOWEST
         for i in range(first * BLOCK, last * BLOCK):
-            top = max(top, logits[i])
+            top = max(top, row[i])
         tops[me * rows + r] = top
     barrier()
+    # 3. Exact logits where the approximation is near the largest
     for r in range(rows):
         top = LOWEST
         for thread in range(threads):
             top = max(top, tops[thread * rows + r])
-        bound = top - MARGIN
-        logits = carray(floats(c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER), (last * BLOCK,))
+        row = carray(floats(logits + r * stride * NUMBER), (last * BLOCK,))
+        x, y = normed + r * width * NUMBER, logits + r * stride * NUMBER
         for block in range(first, last):
             i = block * BLOCK
-            if max(max(logits[i], logits[i + 1]), max(logits[i + 2], logits[i + 3])) >= bound:
-                multiply(
-                    c[OUTPUT], normed + r * width * NUMBER, width, 1,
-                    c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER, c[LOGIT_STRIDE], block, block + 1,
-                )  # fmt: skip
+            if max(max(row[i], row[i + 1]), max(row[i + 2], row[i + 3])) >= top - MARGIN:
+                multiply(c[OUTPUT], x, width, 1, y, stride, block, block + 1)
 
 
 def run_pass(pointer):
