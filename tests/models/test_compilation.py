@@ -176,3 +176,13 @@ def test_narrower_vectors_compute_the_same(lanes, processor, features, tmp_path)
     )
     assert int(found.stdout) == lanes
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_torchs_own_library_is_used_among_several(tmp_path, monkeypatch):
+    own = openmp.library()
+    assert own is not None
+    maps = tmp_path / "maps"
+    maps.write_text(f"7f00-7f01 r-xp 0 08:01 1 /usr/lib/libgomp.so.1\n7f02-7f03 r-xp 0 08:01 2 {own._name}\n")
+    monkeypatch.setattr(openmp, "MAPS", maps)
+    found = openmp.library.__wrapped__()
+    assert found is not None and found._name == own._name
