@@ -14,9 +14,10 @@ from torch import Tensor
 from specdemo.models.compiled import whole_pass as fields
 from specdemo.models.compiled.attention import PAIR, QUERIES
 from specdemo.models.compiled.product import BLOCK, LANES, Matrix, padded
+from specdemo.records.limits import MAX_K
 
 MOST_ROWS = 48
-"""Maximum number of rows of a pass; a prompt is read in several passes."""
+"""Maximum number of rows of a pass over one text; a prompt is read in several passes."""
 MOST_THREADS = os.cpu_count() or 1
 
 
@@ -123,8 +124,8 @@ class Stack:
         keys = torch.zeros(layers, texts, kv_heads, d, positions)
         values = torch.zeros(layers, texts, kv_heads, positions, value_width)
         cos, sin = (part.float().contiguous() for part in self._rotations(positions))
-        most, mlp = max(MOST_ROWS, texts), padded(mlp)
-        widest = max(width, 2 * width if self._pair_norm is not None else 0, padded(heads * d), mlp)
+        # One pass verifies the drafts of all texts: a second one would read the weights again.
+        most, mlp = max(MOST_ROWS, texts * (MAX_K + 1)), padded(mlp)
         low = padded(self._screen.down.outputs) if self._screen else 0
         shared = {
             fields.STATES: width, fields.CHANGE: width, fields.PAIRS: width,
@@ -133,7 +134,7 @@ class Stack:
             fields.TOPS: MOST_THREADS,
         }  # fmt: skip
         own = {
-            fields.NORMED: most * 2 * width, fields.BUFFER: BLOCK * widest,
+            fields.NORMED: most * 2 * width, fields.BUFFER: BLOCK * width,
             fields.SCORES: QUERIES * positions, fields.MIXED: QUERIES * value_width,
         }  # fmt: skip
         own_size = padded(sum(own.values()))
