@@ -32,13 +32,12 @@ from specdemo.models.draft_files import quantize_rows
 
 BLOCK = 4
 """Number of outputs whose weights are interleaved."""
-TILE = 6
-"""Maximum number of rows that are multiplied by a block while it is in registers."""
+TILE = 6 if REGISTERS == 32 else 3
+"""Maximum number of rows that are multiplied by a block at once: their sums fill the registers."""
 AHEAD_BYTES = 4096
 """Distance of the prefetch. Without it, reading takes a third longer; 2 to 6 KB are equally good."""
 LINE_BYTES = 64
-WHOLE_ROWS = TILE if REGISTERS == 32 else 3
-"""Maximum number of rows whose sums with all outputs of a block fit into the registers."""
+
 
 BF16, FP16, FP32, INT8 = range(4)
 KINDS = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32, torch.int8: INT8}
@@ -54,10 +53,10 @@ def padded(count: int, multiple: int = LANES) -> int:
     return -(-count // multiple) * multiple
 
 
-def _widened(b: Any, kind: int, address: Any, outputs: int) -> list[Any]:
-    """Load ``LANES`` weights of each of a block's first outputs as fp32."""
+def _widened(b: Any, kind: int, address: Any) -> list[Any]:
+    """Load ``LANES`` weights of each of a block's outputs as fp32."""
     vector = ir.VectorType(STORED[kind], LANES)
-    places = [b.add(address, integer(BYTES[kind] * LANES * j)) for j in range(outputs)]
+    places = [b.add(address, integer(BYTES[kind] * LANES * j)) for j in range(BLOCK)]
     stored = [vectors.load(b, place, vector) for place in places]
     if kind == BF16:  # the upper half of the fp32 number
         sixteen = ir.Constant(vectors.INTS, [16] * LANES)
@@ -69,8 +68,8 @@ def _widened(b: Any, kind: int, address: Any, outputs: int) -> list[Any]:
     return stored
 
 
-def _tile(kind: int, outputs: int, rows: int) -> Any:
-    """Return a function that multiplies the first ``outputs`` outputs of a block by ``rows`` rows."""
+def _tile(kind: int, rows: int) -> Any:
+    """Return a function that multiplies a block by ``rows`` rows."""
     step_bytes = BYTES[kind] * LANES * BLOCK
 
     @emitted(NOTHING, ADDRESS, ADDRESS, INTEGER, INTEGER, ADDRESS, INTEGER)
@@ -84,13 +83,13 @@ def _tile(kind: int, outputs: int, rows: int) -> Any:
             for line in range(0, step_bytes, LINE_BYTES):
                 vectors.prefetch(b, b.add(block, integer(AHEAD_BYTES + line)))
             new = []
-            for j, weight in enumerate(_widened(b, kind, block, outputs)):
+            for j, weight in enumerate(_widened(b, kind, block)):
                 new += [vectors.multiply_add(b, weight, x[row], sums[j * rows + row]) for row in range(rows)]
             return new
 
-        start = [vectors.constant(0)] * (outputs * rows)
+        start = [vectors.constant(0)] * (BLOCK * rows)
         sums = vectors.repeated(b, b.udiv(width, integer(LANES)), start, step)
-        for j in range(outputs):
+        for j in range(BLOCK):
             for row in range(rows):
                 place = b.add(at(b, results, result_stride, 4 * row), integer(4 * j))
                 vectors.store(b, vectors.total(b, sums[j * rows + row]), place)
@@ -100,12 +99,7 @@ def _tile(kind: int, outputs: int, rows: int) -> Any:
 
 def _rows_of(kind: int) -> Callable[..., None]:
     """Return a function that multiplies one block of weights by up to ``TILE`` rows."""
-    half, half_bytes = BLOCK // 2, BYTES[kind] * LANES * BLOCK // 2
-    # With too few registers, half a block is multiplied at a time; the other half is then in a near cache.
-    tile1, tile2, tile3, tile4, tile5, tile6 = (
-        _tile(kind, BLOCK if rows <= WHOLE_ROWS else half, rows) for rows in range(1, TILE + 1)
-    )
-    split4, split5, split6 = WHOLE_ROWS < 4, WHOLE_ROWS < 5, WHOLE_ROWS < 6
+    tile1, tile2, tile3, tile4, tile5, tile6 = (_tile(kind, min(rows, TILE)) for rows in range(1, 7))
 
     @compiled
     def rows_of(weights, inputs, stride, rows, width, results, result_stride):
@@ -117,16 +111,10 @@ def _rows_of(kind: int) -> Callable[..., None]:
             tile3(weights, inputs, stride, width, results, result_stride)
         elif rows == 4:
             tile4(weights, inputs, stride, width, results, result_stride)
-            if split4:
-                tile4(weights + half_bytes, inputs, stride, width, results + 4 * half, result_stride)
         elif rows == 5:
             tile5(weights, inputs, stride, width, results, result_stride)
-            if split5:
-                tile5(weights + half_bytes, inputs, stride, width, results + 4 * half, result_stride)
         else:
             tile6(weights, inputs, stride, width, results, result_stride)
-            if split6:
-                tile6(weights + half_bytes, inputs, stride, width, results + 4 * half, result_stride)
 
     return rows_of
 
@@ -139,7 +127,7 @@ def _widening(kind: int) -> Any:
         def step(i: Any, _: list[Any]) -> list[Any]:
             to = at(b, results, i, 4 * LANES * BLOCK)
             block = at(b, weights, i, BYTES[kind] * LANES * BLOCK)
-            for j, weight in enumerate(_widened(b, kind, block, BLOCK)):
+            for j, weight in enumerate(_widened(b, kind, block)):
                 vectors.store(b, weight, b.add(to, integer(4 * LANES * j)))
             return []
 
