@@ -1,4 +1,4 @@
-"""Where compiled code is kept, and what happens if the folder or a library cannot be used."""
+"""The folder of compiled code, and starts at which this folder or a library cannot be used."""
 
 import importlib.util
 import os

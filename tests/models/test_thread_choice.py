@@ -21,6 +21,14 @@ class Machine:
             self.choice.passed("target", self.times[count])
 
 
+def settled() -> Machine:
+    """Return an idle machine after the trial at load and some passes."""
+    machine = Machine()
+    machine.choice.settle(machine.run, 1.0)
+    machine.run(20)
+    return machine
+
+
 def test_an_idle_machine_uses_all_threads():
     machine = Machine()
     machine.choice.settle(machine.run, 1.0)
@@ -38,9 +46,7 @@ def test_a_model_too_slow_for_a_trial_uses_all_threads():
 
 
 def test_beside_a_busy_process_one_thread_is_used_until_it_ends():
-    machine = Machine()
-    machine.choice.settle(machine.run, 1.0)
-    machine.run(20)
+    machine = settled()
     machine.times = {2: 0.080, 1: 0.030}
     machine.run(15)
     assert machine.choice.count == 1
@@ -53,9 +59,7 @@ def test_beside_a_busy_process_one_thread_is_used_until_it_ends():
 
 
 def test_a_slowdown_that_no_number_helps_is_tried_ever_more_seldom():
-    machine = Machine()
-    machine.choice.settle(machine.run, 1.0)
-    machine.run(20)
+    machine = settled()
     machine.times = {2: 1.0, 1: 1.8}
     machine.used.clear()
     machine.run(40)

@@ -10,6 +10,7 @@ import numpy as np
 from numba import carray
 
 from specdemo.models.compiled import vectors
+from specdemo.models.compiled.product import padded_count
 from specdemo.models.compiled.vectors import (
     ADDRESS,
     INTEGER,
@@ -30,62 +31,46 @@ PAIR = 2 * LANES
 HIDDEN, ONE = -1e30, np.float32(1.0)
 
 
-def _scores(queries: int) -> Any:
-    """Return a function that computes the scores of some queries; ``count`` is a multiple of PAIR."""
+def _sums(queries: int) -> Any:
+    """Return a function that computes, for some queries, sums over the rows of a table.
 
-    @emitted(NOTHING, ADDRESS, INTEGER, ADDRESS, INTEGER, INTEGER, ADDRESS)
-    def scores(b: Any, query: Any, head_dim: Any, keys: Any, capacity: Any, count: Any, results: Any) -> None:
+    Sum p of query q is Σᵢ factors[q, i] · table[i, p]. Scores are such sums over keys, and mixed values are
+    such sums over values.
+    """
+
+    @emitted(NOTHING, ADDRESS, INTEGER, INTEGER, ADDRESS, INTEGER, INTEGER, ADDRESS)
+    def sums_of(
+        b: Any,
+        factors: Any,
+        factor_stride: Any,
+        terms: Any,
+        table: Any,
+        stride: Any,
+        count: Any,
+        results: Any,
+    ) -> None:
         def tile(p: Any, _: list[Any]) -> list[Any]:
-            here = at(b, keys, p, 4 * PAIR)
+            here = at(b, table, p, 4 * PAIR)
 
             def step(i: Any, sums: list[Any]) -> list[Any]:
-                place = at(b, here, b.mul(i, capacity), 4)
+                place = at(b, here, b.mul(i, stride), 4)
                 pair = [vectors.load(b, b.add(place, integer(4 * LANES * v))) for v in range(2)]
                 new = []
                 for index in range(queries):
-                    number = at(b, query, b.add(b.mul(head_dim, integer(index)), i), 4)
+                    number = at(b, factors, b.add(b.mul(factor_stride, integer(index)), i), 4)
                     factor = vectors.broadcast(b, vectors.load(b, number, vectors.F32))
                     new += [vectors.multiply_add(b, pair[v], factor, sums[2 * index + v]) for v in range(2)]
                 return new
 
             start = [vectors.constant(0)] * (2 * queries)
-            for index, value in enumerate(vectors.repeated(b, head_dim, start, step)):
-                row = at(b, at(b, results, capacity, 4 * (index // 2)), p, 4 * PAIR)
+            for index, value in enumerate(vectors.repeated(b, terms, start, step)):
+                row = at(b, at(b, results, stride, 4 * (index // 2)), p, 4 * PAIR)
                 vectors.store(b, value, b.add(row, integer(4 * LANES * (index % 2))))
             return []
 
         vectors.repeated(b, b.udiv(count, integer(PAIR)), [], tile)
 
-    return scores
-
-
-def _mixed(queries: int) -> Any:
-    """Return a function that adds up ``count`` values, weighted by each query's scores."""
-
-    @emitted(NOTHING, ADDRESS, INTEGER, ADDRESS, INTEGER, INTEGER, ADDRESS)
-    def mixed(b: Any, weights: Any, capacity: Any, values: Any, width: Any, count: Any, results: Any) -> None:
-        def tile(j: Any, _: list[Any]) -> list[Any]:
-            here = at(b, values, j, 4 * PAIR)
-
-            def step(p: Any, sums: list[Any]) -> list[Any]:
-                place = at(b, here, b.mul(p, width), 4)
-                pair = [vectors.load(b, b.add(place, integer(4 * LANES * v))) for v in range(2)]
-                new = []
-                for index in range(queries):
-                    number = at(b, weights, b.add(b.mul(capacity, integer(index)), p), 4)
-                    factor = vectors.broadcast(b, vectors.load(b, number, vectors.F32))
-                    new += [vectors.multiply_add(b, pair[v], factor, sums[2 * index + v]) for v in range(2)]
-                return new
-
-            start = [vectors.constant(0)] * (2 * queries)
-            for index, value in enumerate(vectors.repeated(b, count, start, step)):
-                row = at(b, at(b, results, width, 4 * (index // 2)), j, 4 * PAIR)
-                vectors.store(b, value, b.add(row, integer(4 * LANES * (index % 2))))
-            return []
-
-        vectors.repeated(b, b.udiv(width, integer(PAIR)), [], tile)
-
-    return mixed
+    return sums_of
 
 
 @emitted(REAL, ADDRESS, INTEGER)
@@ -112,8 +97,30 @@ def exponentials(b: Any, scores: Any, count: Any) -> Any:
     return vectors.total(b, vectors.repeated(b, steps, [vectors.constant(0)], step)[0])
 
 
-scores1, scores2, scores3, scores4, scores5, scores6 = map(_scores, range(1, QUERIES + 1))
-mixed1, mixed2, mixed3, mixed4, mixed5, mixed6 = map(_mixed, range(1, QUERIES + 1))
+sums1, sums2, sums3, sums4, sums5, sums6 = map(_sums, range(1, QUERIES + 1))
+
+
+@compiled
+def add_up(queries, factors, factor_stride, terms, table, stride, count, results):
+    """Compute the sums of up to ``QUERIES`` queries.
+
+    Args:
+        factors: Address of the factors, [queries, terms]; their rows are ``factor_stride`` numbers apart.
+        stride: Numbers from one row of the table, and of the results, to the next.
+        count: Number of sums of each query, a multiple of ``PAIR``.
+    """
+    if queries == 1:
+        sums1(factors, factor_stride, terms, table, stride, count, results)
+    elif queries == 2:
+        sums2(factors, factor_stride, terms, table, stride, count, results)
+    elif queries == 3:
+        sums3(factors, factor_stride, terms, table, stride, count, results)
+    elif queries == 4:
+        sums4(factors, factor_stride, terms, table, stride, count, results)
+    elif queries == 5:
+        sums5(factors, factor_stride, terms, table, stride, count, results)
+    else:
+        sums6(factors, factor_stride, terms, table, stride, count, results)
 
 
 @compiled
@@ -128,19 +135,8 @@ def attend(query, queries, first, group, head_dim, keys, values, capacity, width
         results: Address of the mixed values, [queries, width].
     """
     count = start + (first + queries - 1) // group + 1  # positions of the last row
-    whole = (count + PAIR - 1) // PAIR * PAIR
-    if queries == 1:
-        scores1(query, head_dim, keys, capacity, whole, scores)
-    elif queries == 2:
-        scores2(query, head_dim, keys, capacity, whole, scores)
-    elif queries == 3:
-        scores3(query, head_dim, keys, capacity, whole, scores)
-    elif queries == 4:
-        scores4(query, head_dim, keys, capacity, whole, scores)
-    elif queries == 5:
-        scores5(query, head_dim, keys, capacity, whole, scores)
-    else:
-        scores6(query, head_dim, keys, capacity, whole, scores)
+    whole = padded_count(count, PAIR)
+    add_up(queries, query, head_dim, head_dim, keys, capacity, whole, scores)
     for index in range(queries):
         row = scores + index * capacity * 4
         line = carray(floats(row), (whole,))
@@ -149,15 +145,4 @@ def attend(query, queries, first, group, head_dim, keys, values, capacity, width
         inverse = ONE / exponentials(row, whole)
         for position in range(count):
             line[position] *= inverse
-    if queries == 1:
-        mixed1(scores, capacity, values, width, count, results)
-    elif queries == 2:
-        mixed2(scores, capacity, values, width, count, results)
-    elif queries == 3:
-        mixed3(scores, capacity, values, width, count, results)
-    elif queries == 4:
-        mixed4(scores, capacity, values, width, count, results)
-    elif queries == 5:
-        mixed5(scores, capacity, values, width, count, results)
-    else:
-        mixed6(scores, capacity, values, width, count, results)
+    add_up(queries, scores, capacity, count, values, width, width, results)

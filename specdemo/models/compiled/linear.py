@@ -10,12 +10,10 @@ from torch import Tensor, nn
 
 from specdemo.models.compiled import compilation
 from specdemo.models.compiled.product import (
-    BLOCK,
-    BLOCKS,
     INPUTS,
     KINDS,
     MATRIX_FIELDS,
-    multiply,
+    multiply_share,
     pack,
     padded,
 )
@@ -24,19 +22,19 @@ from specdemo.models.compiled.vectors import longs
 
 M = TypeVar("M", bound=nn.Module)
 
-MATRIX, ROWS_IN, ROW_COUNT, RESULTS, COUNT = range(5)
-FIELDS = 5
+MATRIX, ROWS_IN, ROW_COUNT, RESULTS, RESULT_STRIDE, COUNT = range(6)
+FIELDS = 6
 """Fields of a product, int64."""
 
 
 def run_product(pointer) -> None:
     """Compute a thread's part of a product, described by ``FIELDS`` numbers at ``pointer``."""
     c = carray(pointer, (FIELDS,))
-    me = np.int64(compilation.thread_number())
-    matrix = carray(longs(c[MATRIX]), (MATRIX_FIELDS,))
-    width, blocks = matrix[INPUTS], matrix[BLOCKS]
-    first, last = blocks * me // c[COUNT], blocks * (me + 1) // c[COUNT]
-    multiply(c[MATRIX], c[ROWS_IN], width, c[ROW_COUNT], c[RESULTS], blocks * BLOCK, first, last)
+    width = carray(longs(c[MATRIX]), (MATRIX_FIELDS,))[INPUTS]
+    multiply_share(
+        c[MATRIX], c[ROWS_IN], width, c[ROW_COUNT], c[RESULTS], c[RESULT_STRIDE],
+        np.int64(compilation.thread_number()), c[COUNT],
+    )  # fmt: skip
 
 
 product = compilation.Compiled(types.void(types.CPointer(types.int64)), run_product)
@@ -66,7 +64,8 @@ class CompiledLinear(nn.Module):
         results = torch.empty(len(rows), matrix.padded_outputs)
         if len(rows):
             count = choice().count
-            c = torch.tensor([matrix.address, rows.data_ptr(), len(rows), results.data_ptr(), count])
+            memory = rows.data_ptr(), len(rows), results.data_ptr(), results.shape[1]
+            c = torch.tensor([matrix.address, *memory, count])
             product.run(c.data_ptr(), count)
         return results[:, :outputs].unflatten(0, inputs.shape[:-1])
 

@@ -67,7 +67,7 @@ class CompiledLlama(nn.Module):
             epsilon=stack.norm.variance_epsilon,
             scaling=attention.scaling,
         )
-        # A parameter tells the device of a model, here as in transformers.
+        # The device of a model is that of its first parameter, as in transformers.
         self.norm = nn.Parameter(stack.norm.weight.detach().float(), requires_grad=False)
         if embedding is None:
             embedding = pack(stack.embed_tokens.weight, rounded=rounded)

@@ -38,7 +38,6 @@ AHEAD_BYTES = 4096
 """Distance of the prefetch. Without it, reading takes a third longer; 2 to 6 KB are equally good."""
 LINE_BYTES = 64
 
-
 BF16, FP16, FP32, INT8 = range(4)
 KINDS = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32, torch.int8: INT8}
 STORED = {BF16: vectors.I16, FP16: vectors.F16, FP32: vectors.F32, INT8: vectors.I8}
@@ -53,18 +52,20 @@ def padded(count: int, multiple: int = LANES) -> int:
     return -(-count // multiple) * multiple
 
 
-def _widened(b: Any, kind: int, address: Any) -> list[Any]:
-    """Load ``LANES`` weights of each of a block's outputs as fp32."""
-    vector = ir.VectorType(STORED[kind], LANES)
-    places = [b.add(address, integer(BYTES[kind] * LANES * j)) for j in range(BLOCK)]
-    stored = [vectors.load(b, place, vector) for place in places]
+padded_count = compiled(padded)
+"""The same function for compiled code."""
+
+
+def _widened(b: Any, kind: int, address: Any) -> Any:
+    """Load ``LANES`` weights as fp32."""
+    stored = vectors.load(b, address, ir.VectorType(STORED[kind], LANES))
     if kind == BF16:  # the upper half of the fp32 number
-        sixteen = ir.Constant(vectors.INTS, [16] * LANES)
-        return [b.bitcast(b.shl(b.zext(bits, vectors.INTS), sixteen), vectors.VECTOR) for bits in stored]
+        bits = b.shl(b.zext(stored, vectors.INTS), ir.Constant(vectors.INTS, [16] * LANES))
+        return b.bitcast(bits, vectors.VECTOR)
     if kind == FP16:
-        return [b.fpext(numbers, vectors.VECTOR) for numbers in stored]
+        return b.fpext(stored, vectors.VECTOR)
     if kind == INT8:
-        return [b.sitofp(b.sext(numbers, vectors.INTS), vectors.VECTOR) for numbers in stored]
+        return b.sitofp(b.sext(stored, vectors.INTS), vectors.VECTOR)
     return stored
 
 
@@ -83,7 +84,8 @@ def _tile(kind: int, rows: int) -> Any:
             for line in range(0, step_bytes, LINE_BYTES):
                 vectors.prefetch(b, b.add(block, integer(AHEAD_BYTES + line)))
             new = []
-            for j, weight in enumerate(_widened(b, kind, block)):
+            for j in range(BLOCK):
+                weight = _widened(b, kind, b.add(block, integer(BYTES[kind] * LANES * j)))
                 new += [vectors.multiply_add(b, weight, x[row], sums[j * rows + row]) for row in range(rows)]
             return new
 
@@ -119,21 +121,19 @@ def _rows_of(kind: int) -> Callable[..., None]:
     return rows_of
 
 
-def _widening(kind: int) -> Any:
-    """Return a function that writes a block of ``width`` inputs as fp32."""
+def _output_of(kind: int) -> Any:
+    """Return a function that writes the ``width`` weights of output ``j`` of a block as fp32."""
 
-    @emitted(NOTHING, ADDRESS, ADDRESS, INTEGER)
-    def widen(b: Any, weights: Any, results: Any, width: Any) -> None:
+    @emitted(NOTHING, ADDRESS, INTEGER, INTEGER, ADDRESS)
+    def output_of(b: Any, block: Any, j: Any, width: Any, results: Any) -> None:
         def step(i: Any, _: list[Any]) -> list[Any]:
-            to = at(b, results, i, 4 * LANES * BLOCK)
-            block = at(b, weights, i, BYTES[kind] * LANES * BLOCK)
-            for j, weight in enumerate(_widened(b, kind, block)):
-                vectors.store(b, weight, b.add(to, integer(4 * LANES * j)))
+            place = at(b, block, b.add(b.mul(i, integer(BLOCK)), j), BYTES[kind] * LANES)
+            vectors.store(b, _widened(b, kind, place), at(b, results, i, 4 * LANES))
             return []
 
         vectors.repeated(b, b.udiv(width, integer(LANES)), [], step)
 
-    return widen
+    return output_of
 
 
 def _blocks_of(kind: int) -> Callable[..., None]:
@@ -155,7 +155,7 @@ def _blocks_of(kind: int) -> Callable[..., None]:
 
 
 bf16_blocks, fp16_blocks, fp32_blocks, int8_blocks = map(_blocks_of, (BF16, FP16, FP32, INT8))
-bf16_widened, fp16_widened, fp32_widened, int8_widened = map(_widening, (BF16, FP16, FP32, INT8))
+bf16_output, fp16_output, fp32_output, int8_output = map(_output_of, (BF16, FP16, FP32, INT8))
 BYTES_BF16, BYTES_FP32, BYTES_INT8 = BYTES[BF16], BYTES[FP32], BYTES[INT8]
 
 
@@ -198,26 +198,32 @@ def multiply(description, inputs, stride, rows, results, result_stride, first, l
 
 
 @compiled
-def weights_of_row(description, row, results, buffer):
+def multiply_share(description, inputs, stride, rows, results, result_stride, me, threads):
+    """Multiply the blocks of a matrix that fall to thread ``me``; return the first of them and their end."""
+    blocks = carray(longs(description), (MATRIX_FIELDS,))[BLOCKS]
+    first, last = blocks * me // threads, blocks * (me + 1) // threads
+    multiply(description, inputs, stride, rows, results, result_stride, first, last)
+    return first, last
+
+
+@compiled
+def weights_of_row(description, row, results):
     """Write the weights of one output as fp32: an embedding, if the matrix is a table of embeddings."""
     matrix = carray(longs(description), (MATRIX_FIELDS,))
     kind, width, j = matrix[KIND], matrix[INPUTS], row % BLOCK
     size = BYTES_FP32 if kind == FP32 else BYTES_INT8 if kind == INT8 else BYTES_BF16
-    weights = matrix[WEIGHTS] + row // BLOCK * BLOCK * width * size
+    block = matrix[WEIGHTS] + row // BLOCK * BLOCK * width * size
     if kind == BF16:
-        bf16_widened(weights, buffer, width)
+        bf16_output(block, j, width, results)
     elif kind == FP16:
-        fp16_widened(weights, buffer, width)
+        fp16_output(block, j, width, results)
     elif kind == INT8:
-        int8_widened(weights, buffer, width)
+        int8_output(block, j, width, results)
     else:
-        fp32_widened(weights, buffer, width)
-    block = carray(floats(buffer), (BLOCK * width,))
-    found = carray(floats(results), (width,))
-    for i in range(width):
-        found[i] = block[i // LANES * BLOCK * LANES + j * LANES + i % LANES]
+        fp32_output(block, j, width, results)
     if matrix[SCALES] != 0:
         scale = carray(floats(matrix[SCALES]), (matrix[BLOCKS] * BLOCK,))[row]
+        found = carray(floats(results), (width,))
         for i in range(width):
             found[i] *= scale
 

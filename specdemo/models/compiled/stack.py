@@ -134,7 +134,7 @@ class Stack:
             fields.TOPS: MOST_THREADS,
         }  # fmt: skip
         own = {
-            fields.NORMED: most * 2 * width, fields.BUFFER: BLOCK * width,
+            fields.NORMED: most * 2 * width,
             fields.SCORES: QUERIES * positions, fields.MIXED: QUERIES * value_width,
         }  # fmt: skip
         own_size = padded(sum(own.values()))

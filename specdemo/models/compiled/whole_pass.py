@@ -14,10 +14,11 @@ from specdemo.models.compiled.attention import QUERIES, attend
 from specdemo.models.compiled.compilation import barrier, thread_number
 from specdemo.models.compiled.product import (
     BLOCK,
-    BLOCKS,
     INPUTS,
     MATRIX_FIELDS,
     multiply,
+    multiply_share,
+    padded_count,
     weights_of_row,
 )
 from specdemo.models.compiled.vectors import (
@@ -43,11 +44,11 @@ from specdemo.models.compiled.vectors import (
     KEYS, VALUES, CAPACITY, VALUE_WIDTH, COS, SIN,
     # memory that all threads share, and each thread's own
     STATES, CHANGE, PROJECTED, QUERY, CONTEXT, GATE, UP, PAIRS, LOW, TOPS,
-    OWN, OWN_BYTES, NORMED, BUFFER, SCORES, MIXED,
+    OWN, OWN_BYTES, NORMED, SCORES, MIXED,
     # other inputs and outputs
     LOGITS, LOGIT_STRIDE, TAP_PLACES, TAPPED, TAPS, GIVEN, PAIR_NORM, LAST,
-) = range(49)  # fmt: skip
-FIELDS = 49
+) = range(48)  # fmt: skip
+FIELDS = 48
 """Fields of a pass, int64; addresses are 0 if a pass has no such thing.
 
 A pass has TEXTS · ROWS rows: ROWS new tokens of each text, from position START on. The last SCORED rows get
@@ -129,7 +130,7 @@ def rotate(c, rows, layer, me):
     """Rotate queries and keys, scale the queries, and write keys and values to the cache."""
     heads, kv, d, capacity = c[HEADS], c[KV_HEADS], c[HEAD_DIM], c[CAPACITY]
     group, half, each = heads // kv, d // 2, heads + 2 * kv
-    stride = padded_to_block(each * d)
+    stride = padded_count(each * d, BLOCK)
     projected = carray(floats(c[PROJECTED]), (rows * stride,))
     queries = carray(floats(c[QUERY]), (rows * heads * d,))
     cos, sin = carray(floats(c[COS]), (capacity * half,)), carray(floats(c[SIN]), (capacity * half,))
@@ -163,7 +164,7 @@ def rotate(c, rows, layer, me):
 def mix(c, rows, layer, me, own):
     """Compute the attention of this thread's part of the queries."""
     heads, kv, d, capacity, width = c[HEADS], c[KV_HEADS], c[HEAD_DIM], c[CAPACITY], c[VALUE_WIDTH]
-    group, stride = heads // kv, padded_to_vector(heads * d)
+    group, stride = heads // kv, padded_count(heads * d, LANES)
     of_head = c[ROWS] * group  # queries of one text that share keys and values
     context = carray(floats(c[CONTEXT]), (rows * stride,))
     scores, mixed = own + c[SCORES], own + c[MIXED]
@@ -187,25 +188,6 @@ def mix(c, rows, layer, me, own):
 
 
 @compiled
-def padded_to_block(count):
-    return (count + BLOCK - 1) // BLOCK * BLOCK
-
-
-@compiled
-def padded_to_vector(count):
-    return (count + LANES - 1) // LANES * LANES
-
-
-@compiled
-def multiply_share(matrix, inputs, stride, rows, results, result_stride, me, threads):
-    """Multiply the blocks of a matrix that fall to this thread; return the first of them and their end."""
-    blocks = carray(longs(matrix), (MATRIX_FIELDS,))[BLOCKS]
-    first, last = blocks * me // threads, blocks * (me + 1) // threads
-    multiply(matrix, inputs, stride, rows, results, result_stride, first, last)
-    return first, last
-
-
-@compiled
 def gate_and_up(c, matrix, rows, normed, me):
     """Compute silu(gate) · up for this thread's share, which are the same outputs of both."""
     mlp, groups, each = c[MLP], c[MLP] // LANES, LANES // BLOCK
@@ -223,8 +205,8 @@ def gate_and_up(c, matrix, rows, normed, me):
 def run_layers(c, me, own):
     """Run all layers over the states."""
     rows, size, width, threads = c[TEXTS] * c[ROWS], c[SIZE], c[WIDTH], c[THREADS]
-    projected = padded_to_block((c[HEADS] + 2 * c[KV_HEADS]) * c[HEAD_DIM])
-    context = padded_to_vector(c[HEADS] * c[HEAD_DIM])
+    projected = padded_count((c[HEADS] + 2 * c[KV_HEADS]) * c[HEAD_DIM], BLOCK)
+    context = padded_count(c[HEADS] * c[HEAD_DIM], LANES)
     epsilon = carray(floats(c[SETTINGS]), (2,))[EPSILON]
     table = carray(longs(c[TABLE]), (c[LAYERS] * LAYER_FIELDS,))
     states, changes, normed = c[STATES], c[CHANGE], own + c[NORMED]
@@ -320,7 +302,7 @@ def run_pass(pointer):
         ids = carray(longs(c[IDS]), (rows,))
         embedded = c[STATES] if c[PAIR_NORM] == 0 else c[PAIRS]
         for r in range(rows):
-            weights_of_row(c[EMBEDDING], ids[r], embedded + r * width * NUMBER, own + c[BUFFER])
+            weights_of_row(c[EMBEDDING], ids[r], embedded + r * width * NUMBER)
         if c[GIVEN] != 0:
             given = carray(floats(c[GIVEN]), (rows * c[SIZE],))
             states = carray(floats(c[STATES]), (rows * width,))
