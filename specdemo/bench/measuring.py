@@ -71,7 +71,7 @@ def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> l
 
 def paired_run(lanes: Lanes, config: RunConfig, rounds: Mapping[str, list[Round]]) -> PairedRun | None:
     """Return the run that the finished lanes form, or None if a lane was stopped."""
-    if any(lane[-1].finish is Finish.STOPPED for lane in rounds.values()):
+    if not rounds or any(not lane or lane[-1].finish is Finish.STOPPED for lane in rounds.values()):
         return None
     costs = lanes.calibrate(config)
     return PairedRun(config, costs, fold(rounds, config.rule, costs), rounds)

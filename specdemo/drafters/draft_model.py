@@ -119,10 +119,11 @@ class DraftModelDrafter(Drafter):
         self._loop = loop
         self._base = 0
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Process the prompt except its last token, which is part of the first draft step."""
+    def begin(self, capacity: int) -> None:
         self._runtime.begin(capacity)
-        self._runtime.prefill(torch.tensor(prompt_ids[:-1], dtype=torch.long, device=self._runtime.device))
+
+    def prefill(self, ids: Sequence[int]) -> None:
+        self._runtime.prefill(torch.tensor(ids, dtype=torch.long, device=self._runtime.device))
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         runtime = self._runtime

@@ -25,8 +25,8 @@ class EarlyExitDrafter(Drafter):
     def __init__(self, runtime: ExitRuntime):
         self._runtime = runtime
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Use the target's cache, which already holds the prompt."""
+    def begin(self, capacity: int) -> None:
+        """Use the target's cache, in which the target processes the prompt."""
         self._runtime.begin(capacity)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:

@@ -29,14 +29,19 @@ class FeatureDrafter(Drafter):
     def __init__(self, draft: "FeatureRuntime | CompiledFeatureRuntime", target: ModelRuntime):
         self._draft = draft
         self._target = target
+        self._prompt: list[int] = []
         self._true_pairs = 0
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Process the prompt's (state, token) pairs except the last one, which the first draft step reads."""
+    def begin(self, capacity: int) -> None:
         self._draft.begin(capacity)
-        pairs = len(prompt_ids) - 2
-        if pairs > 0:
-            self._draft.read(self._target.features(0, pairs), self._ids(prompt_ids[1 : pairs + 1]))
+        self._prompt = []
+
+    def prefill(self, ids: Sequence[int]) -> None:
+        """Process the (state, token) pairs whose token is known."""
+        self._prompt += ids
+        first, known = self._draft.length, len(self._prompt) - 1
+        if known > first:
+            self._draft.read(self._target.features(first, known), self._ids(self._prompt[first + 1 :]))
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         draft, known = self._draft, len(text) - 1

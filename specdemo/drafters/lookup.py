@@ -61,10 +61,15 @@ class PromptLookupDrafter(Drafter):
         self._device = device
         self._shortest = shortest
         self._index = NgramIndex()
+        self._prompt: list[int] = []
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+    def begin(self, capacity: int) -> None:
         self._index = NgramIndex()
-        self._index.extend(prompt_ids)
+        self._prompt = []
+
+    def prefill(self, ids: Sequence[int]) -> None:
+        self._prompt += ids
+        self._index.extend(self._prompt)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         self._index.extend(text)
@@ -82,9 +87,13 @@ class FirstOf(Drafter):
         self._drafters = drafters
         self._asked_last = drafters[-1]
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+    def begin(self, capacity: int) -> None:
         for drafter in self._drafters:
-            drafter.begin(prompt_ids, capacity)
+            drafter.begin(capacity)
+
+    def prefill(self, ids: Sequence[int]) -> None:
+        for drafter in self._drafters:
+            drafter.prefill(ids)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         *free, last = self._drafters

@@ -82,8 +82,11 @@ class DistantDrafter(Drafter):
         self._device = device
         self._id_map: Tensor | None = None
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        self._drafter.begin(prompt_ids, capacity)
+    def begin(self, capacity: int) -> None:
+        self._drafter.begin(capacity)
+
+    def prefill(self, ids: Sequence[int]) -> None:
+        self._drafter.prefill(ids)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         self._rule.start()

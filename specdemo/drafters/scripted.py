@@ -16,12 +16,14 @@ class ScriptedDrafter(Drafter):
     def __init__(self, script: Sequence[int], device: torch.device):
         self._script = list(script)
         self._device = device
-        self._prompt_length = 0
+        self._prompt_length: int | None = None
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        self._prompt_length = len(prompt_ids)
+    def begin(self, capacity: int) -> None:
+        self._prompt_length = None
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
+        if self._prompt_length is None:
+            self._prompt_length = len(text)
         start = len(text) - self._prompt_length
         return copied_draft(self._script[start:], 3, length, self._device, SCRIPTED)
 

@@ -86,12 +86,13 @@ class Drafter:
     ``specdemo.drafters``.
     """
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Start a run. The target has already processed all of ``prompt_ids`` except the last.
+    def begin(self, capacity: int) -> None:
+        """Start a run; ``capacity`` is its cache length in positions."""
 
-        Args:
-            prompt_ids: At least one id.
-            capacity: Cache length of the run, in positions.
+    def prefill(self, ids: Sequence[int]) -> None:
+        """Process the next part of the prompt, after the target has processed it.
+
+        Together the parts are the prompt without its last token.
         """
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:

@@ -14,6 +14,9 @@ from specdemo.models.runtime import MAX_ROWS, Runtime, Stopwatch, capacity_for
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Finish, Round, RunConfig
 
+PROMPT_PART = 240
+"""Maximum number of prompt tokens in one pass, in every lane. A run can be stopped between two passes."""
+
 
 def never() -> bool:
     """Return False. This is the default ``stop`` callback, which never stops a run."""
@@ -23,6 +26,55 @@ def never() -> bool:
 def run_capacity(prompt_tokens: int, max_new_tokens: int) -> int:
     """Return the cache length of a run, padding rows included. It is the same in all lanes and for all k."""
     return capacity_for(prompt_tokens + max_new_tokens + MAX_K + MAX_ROWS)
+
+
+class Prefill:
+    """The first phase of a lane: target and drafter process the prompt without its last token, part by part.
+
+    Iterating continues where an earlier iteration ended.
+
+    Attributes:
+        parts: The number of parts.
+
+    Raises:
+        UserError: The prompt is empty or fills the target's context.
+    """
+
+    def __init__(self, target: Runtime, drafter: Drafter, prompt_ids: Sequence[int], max_new_tokens: int):
+        if not prompt_ids:
+            raise UserError("The prompt is empty; write something for the models to continue.")
+        tokens, most = len(prompt_ids), target.max_context
+        if tokens >= most:
+            raise UserError(f"The prompt has {tokens:,} tokens, the target reads {most:,}; shorten it.")
+        ids = list(prompt_ids[:-1])
+        self._target, self._drafter = target, drafter
+        self._capacity = run_capacity(tokens, max_new_tokens)
+        self._ids = [ids[start : start + PROMPT_PART] for start in range(0, len(ids), PROMPT_PART)]
+        self.parts = len(self._ids)
+        self._watch = Stopwatch(target.device)
+        self._steps = self._process()
+
+    def __iter__(self) -> Iterator[float]:
+        """Process the parts that are left. Yield the share of the prompt that has been processed so far."""
+        return self._steps
+
+    @property
+    def seconds(self) -> float:
+        """The time of all parts so far, without pauses between them."""
+        return sum(self._watch.laps())
+
+    @torch.inference_mode()
+    def _process(self) -> Iterator[float]:
+        self._watch.skip()
+        self._target.begin(self._capacity)
+        self._drafter.begin(self._capacity)
+        self._watch.lap()
+        for index, part in enumerate(self._ids, 1):
+            self._watch.skip()
+            self._target.prefill(torch.tensor(part, dtype=torch.long, device=self._target.device))
+            self._drafter.prefill(part)
+            self._watch.lap()
+            yield index / self.parts
 
 
 @torch.inference_mode()
@@ -37,6 +89,7 @@ def speculate(
     rule: VerificationRule | None = None,
     tops: TopLists = no_tops,
     timed_pass: Callable[[Tensor], None] | None = None,
+    prefill: Prefill | None = None,
 ) -> Iterator[Round]:
     """Decode speculatively and yield one ``Round`` per target pass.
 
@@ -46,13 +99,15 @@ def speculate(
         prompt_ids: At least one id.
         config: Rule, temperature, k, seed and the maximum number of new tokens.
         eos_ids: Ids that end the text. The first one that occurs is emitted and ends the run.
-        stop: Called once per round; if it returns True, the current round is the last.
+        stop: Called once per round; if it returns True, the current round is the last. Also called between
+            two parts of the prompt; if it returns True there, the run has no rounds.
         length: Decides how many tokens to draft; by default ``config.k`` per round. If n tokens of the run
             remain, a round drafts at most n − 1, because the target always adds one token.
         rule: The rule object, for drafters that use it too; by default created from ``config``.
         tops: Returns the most probable tokens at each position, for display; by default empty lists.
         timed_pass: If given, it is called with the ids [n] of each target pass and its time counts as the
             time of verification. The pass that computes the logits is then not timed (see ``autoregress``).
+        prefill: The prefill of this run, if the caller has begun it; by default a new one.
 
     Yields:
         The rounds in order. Only the last one has a ``finish``.
@@ -62,19 +117,16 @@ def speculate(
         FloatingPointError: The logits are NaN or infinite. That round emits no tokens.
     """
     text = list(prompt_ids)
-    end, finish_at_end = _end_of_run(target, len(text), config.max_new_tokens)
     rule = rule or rule_for(config, target.device)
     length = length or length_for(config.k, None, target.device)
 
     # 0. Prefill. Both models process all of the prompt except its last token, which is in the first pass.
-    capacity = run_capacity(len(text), config.max_new_tokens)
-    watch = Stopwatch(target.device)
-    target.begin(capacity)
-    target.prefill(torch.tensor(text[:-1], dtype=torch.long, device=target.device))
-    drafter.begin(text, capacity)
-    watch.lap()
-    [prefill_s] = watch.laps()
+    prefill = prefill or Prefill(target, drafter, text, config.max_new_tokens)
+    for share in prefill:
+        if share < 1 and stop():
+            return
 
+    end = min(len(text) + config.max_new_tokens, target.max_context)
     index, finish = 0, None
     while finish is None:
         position = len(text)
@@ -120,7 +172,8 @@ def speculate(
         if outcome.ended:
             finish = Finish.EOS
         elif len(text) >= end:
-            finish = finish_at_end
+            wrote_all = len(text) == len(prompt_ids) + config.max_new_tokens
+            finish = Finish.LENGTH if wrote_all else Finish.CONTEXT
         elif stop():
             finish = Finish.STOPPED
         draft_s, verify_s, other_s = watch.laps()
@@ -134,7 +187,7 @@ def speculate(
             draft_s=draft_s,
             verify_s=verify_s,
             other_s=other_s,
-            prefill_s=prefill_s if index == 0 else 0.0,
+            prefill_s=prefill.seconds if index == 0 else 0.0,
             finish=finish,
             drafted_by=draft.by,
             draft_steps=draft.steps,
@@ -150,6 +203,7 @@ def autoregress(
     stop: Callable[[], bool] = never,
     tops: TopLists = no_tops,
     timed_pass: Callable[[Tensor], None] | None = None,
+    prefill: Prefill | None = None,
 ) -> Iterator[Round]:
     """Decode with one model alone: the target as the baseline, or the draft model by itself.
 
@@ -169,16 +223,5 @@ def autoregress(
         length=FixedLength(0),
         tops=tops,
         timed_pass=timed_pass,
+        prefill=prefill,
     )
-
-
-def _end_of_run(target: Runtime, prompt_tokens: int, max_new_tokens: int) -> tuple[int, Finish]:
-    """Return the number of tokens, prompt included, at which the run ends, and the reason for that end."""
-    if prompt_tokens == 0:
-        raise UserError("The prompt is empty; write something for the models to continue.")
-    if prompt_tokens >= target.max_context:
-        raise UserError(
-            f"The prompt has {prompt_tokens:,} tokens, the target reads {target.max_context:,}; shorten it."
-        )
-    wanted = prompt_tokens + max_new_tokens
-    return (wanted, Finish.LENGTH) if wanted <= target.max_context else (target.max_context, Finish.CONTEXT)

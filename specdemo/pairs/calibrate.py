@@ -111,7 +111,8 @@ def measure_draft(
     target.begin(CAPACITY)
     target.prefill(ids[:-1])
     text = ids.tolist()
-    drafter.begin(text, CAPACITY)
+    drafter.begin(CAPACITY)
+    drafter.prefill(text[:-1])
     length = FixedLength(DRAFTED)
     passes: list[float] = []
 

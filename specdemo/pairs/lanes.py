@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+from torch import Tensor
 
 from specdemo.drafters.factory import DrafterSpec, make_drafter
 from specdemo.engine.draft_length import length_for
-from specdemo.engine.drafter import Drafter
+from specdemo.engine.drafter import Drafter, NoDrafter
 from specdemo.engine.rules import GreedyRule, VerificationRule, rule_for
-from specdemo.engine.speculate import autoregress, never, run_capacity, speculate
+from specdemo.engine.speculate import Prefill, autoregress, never, run_capacity, speculate
 from specdemo.engine.verdicts import TopLists, no_tops
 from specdemo.models.n_gram import LearningTable
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
@@ -18,6 +20,21 @@ from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, 
 from specdemo.records.events import race
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, RunConfig
+
+
+@dataclass(frozen=True)
+class LaneRounds(Iterator[Round]):
+    """The rounds of one lane, each decoded when it is requested.
+
+    Attributes:
+        prefill: Processes the prompt; the first round processes what is left of it.
+    """
+
+    prefill: Prefill
+    _rounds: Iterator[Round]
+
+    def __next__(self) -> Round:
+        return next(self._rounds)
 
 
 class Lanes:
@@ -84,7 +101,7 @@ class Lanes:
         prompt_ids: list[int],
         stop: Stop = never,
         target: ModelRuntime | None = None,
-    ) -> Iterator[Round]:
+    ) -> LaneRounds:
         """Return the rounds of a new speculative lane; errors as for :meth:`calibrate`.
 
         ``target`` is the runtime that verifies, with an open cache; by default that of :meth:`verifier`.
@@ -92,9 +109,11 @@ class Lanes:
         calibration = self.calibrate(config)
         target = target or self.verifier(config, len(prompt_ids))
         rule = self._rule(config)
-        return speculate(
+        drafter = self._drafter(config, target, rule)
+        prefill = Prefill(target, drafter, prompt_ids, config.max_new_tokens)
+        rounds = speculate(
             target,
-            self._drafter(config, target, rule),
+            drafter,
             prompt_ids,
             config,
             self.pair.eos_ids,
@@ -102,7 +121,9 @@ class Lanes:
             length_for(config.k, calibration, self.pair.device),
             rule,
             self._tops,
+            prefill=prefill,
         )
+        return LaneRounds(prefill, rounds)
 
     def verifier(self, config: RunConfig, prompt_tokens: int) -> ModelRuntime:
         """Return a prepared target runtime for the speculative lane; errors as for :meth:`calibrate`."""
@@ -110,7 +131,7 @@ class Lanes:
         capacity = run_capacity(prompt_tokens, config.max_new_tokens)
         return self._verifying(KINDS[config.drafter], rows, capacity)
 
-    def baseline(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
+    def baseline(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> LaneRounds:
         """Return the rounds of a new lane of the target alone, with the timing of unpadded passes."""
         costs = self.pair.costs.of_target(self.pair.target)
         target = ModelRuntime(self.pair.target, costs.rows)
@@ -119,9 +140,9 @@ class Lanes:
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
         target.prepare(capacity, 1, unpadded=padded)
         timed_pass = target.run_unpadded if padded else None
-        return autoregress(target, prompt_ids, config, self.pair.eos_ids, stop, self._tops, timed_pass)
+        return self._alone(target, config, prompt_ids, stop, timed_pass)
 
-    def draft_alone(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
+    def draft_alone(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> LaneRounds:
         """Return the rounds of a new lane of the draft model alone. It does not depend on ``config.drafter``.
 
         The lane has its own cache, processes one token per pass, and emits target ids.
@@ -143,22 +164,24 @@ class Lanes:
                 "shorten it or leave out the lane of the draft alone."
             )
         runtime.prepare(run_capacity(len(prompt_ids), config.max_new_tokens), 1)
-        return autoregress(runtime, prompt_ids, config, pair.eos_ids, stop, self._tops)
+        return self._alone(runtime, config, prompt_ids, stop)
 
-    def race(
+    def requested(
         self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
-    ) -> Iterator[tuple[str, Round]]:
-        """Return an iterator over (lane name, round) pairs of all requested lanes, as in ``events.race``.
-
-        Raises:
-            UserError: The pair lacks a model or table that a lane needs.
-        """
+    ) -> dict[str, LaneRounds]:
+        """Return all lanes that ``config`` requests; errors as for :meth:`calibrate`."""
         lanes = {SPECULATIVE: self.speculative(config, prompt_ids, stop)}
         if config.baseline:
             lanes[BASELINE] = self.baseline(config, prompt_ids, stop)
         if config.draft_alone:
             lanes[DRAFT] = self.draft_alone(config, prompt_ids, stop)
-        return race(lanes)
+        return lanes
+
+    def race(
+        self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
+    ) -> Iterator[tuple[str, Round]]:
+        """Return (lane name, round) pairs of all requested lanes, as ``events.race``."""
+        return race(self.requested(config, prompt_ids, stop))
 
     def warm_up(self) -> None:
         """Run a short race, so that the first real run is not slowed by one-time work."""
@@ -171,6 +194,19 @@ class Lanes:
         )
         for _ in self.race(config, self.pair.tokenizer("The sky is")["input_ids"]):
             pass
+
+    def _alone(
+        self,
+        model: ModelRuntime,
+        config: RunConfig,
+        prompt_ids: list[int],
+        stop: Stop,
+        timed_pass: Callable[[Tensor], None] | None = None,
+    ) -> LaneRounds:
+        prefill = Prefill(model, NoDrafter(model.device), prompt_ids, config.max_new_tokens)
+        eos_ids, tops = self.pair.eos_ids, self._tops
+        rounds = autoregress(model, prompt_ids, config, eos_ids, stop, tops, timed_pass, prefill)
+        return LaneRounds(prefill, rounds)
 
     def _verifying(self, kind: Kind, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
         """Return a prepared target runtime. It keeps hidden states only if the drafter reads them."""

@@ -10,9 +10,10 @@ from specdemo.models.n_gram import LearningTable
 from specdemo.pairs.hardware import versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.events import Event, RunLog
+from specdemo.records.events import Event, RunLog, race
 from specdemo.records.trace import SPECULATIVE, USUAL_K, Calibration, Run, RunConfig
 
+READING, STOPPED = "Reading the prompt", "Stopped while the prompt was read"
 ROUGHLY = "Machine busy: estimates are rough."
 
 
@@ -41,10 +42,21 @@ class LiveRun:
     def events(self) -> Iterator[Event]:
         """Decode the run and yield its events. Time that the caller spends between events is not measured.
 
+        A long prompt causes ``progress`` events first. A run that is stopped during these has no others.
+
         If the pair's n-gram table learns, it learns the speculative text after the last event.
         """
+        lanes = self._lanes.requested(self._config, self._prompt_ids, self._stop)
+        # A prompt of one part is processed with the first rounds.
+        prefills = [lane.prefill for lane in lanes.values() if lane.prefill.parts > 1]
+        for done, prefill in enumerate(prefills):
+            for share in prefill:
+                if self._stop():
+                    yield {"type": "progress", "text": STOPPED, "fraction": 0.0}
+                    return
+                yield {"type": "progress", "text": READING, "fraction": (done + share) / len(prefills)}
         yield self._log.start()
-        for lane, round_ in self._lanes.race(self._config, self._prompt_ids, self._stop):
+        for lane, round_ in race(lanes):
             yield self._log.round(lane, round_)
         yield self._log.end()
         if isinstance(self._table, LearningTable):

@@ -76,14 +76,14 @@ def parse_class(raw: Mapping[str, Any]) -> ClassRequest:
 class _SamePrompt(ModelRuntime):
     """A target that verifies many drafts after the same prompt, with only one prefill."""
 
-    _has_read = False
+    _read = 0
 
     def prefill(self, ids: Tensor) -> None:
-        if self._has_read:
-            self.length = len(ids)  # The KV cache still holds the prompt; drop only what follows it.
+        if self.length + len(ids) <= self._read:  # the KV cache still holds these tokens
+            self.length += len(ids)
         else:
             super().prefill(ids)
-            self._has_read = True
+            self._read = self.length
 
 
 def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterator[Event]:
@@ -115,9 +115,7 @@ def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterat
         if stop():
             return
         drafter = ScriptedDrafter(script, target.device)
-        rounds += speculate(
-            target, drafter, prompt_ids, config, pair.eos_ids, stop=lambda: True, tops=top_fives
-        )
+        rounds.append(next(speculate(target, drafter, prompt_ids, config, pair.eos_ids, tops=top_fives)))
         yield {"type": "progress", "text": "Judging the drafts", "fraction": len(rounds) / len(distinct)}
     if stop():
         return

@@ -195,8 +195,7 @@ def one_round_config(text: str, tokens: int, **drafter: str) -> RunConfig:
 
 def one_round(pair: Pair, config: RunConfig, prompt_ids: list[int]) -> Round:
     """Decode and return the first round of a run; errors as for ``Lanes.speculative``."""
-    [round_] = Lanes(pair, top_fives).speculative(config, prompt_ids, stop=lambda: True)
-    return round_
+    return next(Lanes(pair, top_fives).speculative(config, prompt_ids))
 
 
 class TurnEvents:

@@ -119,7 +119,7 @@ def compare_as_others(
         texts: list[list[int]] = []
         for way in ways:
             rounds = list(way)
-            if rounds[-1].finish is Finish.STOPPED:
+            if not rounds or rounds[-1].finish is Finish.STOPPED:
                 return
             texts.append([token for round_ in rounds for token in round_.emitted])
         start = len(prompt_ids) - 1  # the position after which the first output token comes

@@ -19,7 +19,7 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
 def proposed(text, k, shortest=1):
     drafter, length = PromptLookupDrafter(CPU, shortest), FixedLength(k)
-    drafter.begin(text[:1], 64)
+    drafter.begin(64)
     length.start(k)
     return drafter.propose(text, length, None).ids.tolist()
 

@@ -21,7 +21,7 @@ from specdemo.drafters.scripted import ScriptedDrafter
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.drafter import Draft
 from specdemo.engine.rules import RejectionRule
-from specdemo.engine.speculate import autoregress, speculate
+from specdemo.engine.speculate import PROMPT_PART, autoregress, speculate
 from specdemo.engine.verdicts import describe, no_tops, top_fives, truncate_at_eos
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.limits import UserError
@@ -241,3 +241,41 @@ def test_a_draft_token_whose_probability_rounds_to_0_can_be_recorded():
     [token], _ = describe(draft, verdict, logits, truncate_at_eos(1, 0, [1], frozenset()), no_tops)
     assert verdict.q_of_draft.tolist() == [0.0] and verdict.accepted == 1
     assert (token.q, token.p, token.accept_prob) == (0.0, 0.5, 1.0)
+
+
+class Reader(ModelRuntime):
+    """A runtime that records the sizes of its prefills."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.sizes = []
+
+    def prefill(self, ids):
+        self.sizes.append(len(ids))
+        super().prefill(ids)
+
+
+LONG_PROMPT = [(7 * i + i // 5) % VOCAB for i in range(2 * PROMPT_PART + 10)]
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_both_models_process_a_long_prompt_in_parts(rule):
+    target, draft = (Reader(model) for model in models(3, 0.1))
+    config = config_for(rule, k=3, max_new_tokens=12)
+    rounds = list(speculate(target, DraftModelDrafter(draft), LONG_PROMPT, config))
+    assert target.sizes == draft.sizes == [PROMPT_PART, PROMPT_PART, 9]
+    assert rounds[0].prefill_s > 0
+    if rule.same_text:
+        assert emitted(rounds) == emitted(baseline_rounds(target.model, LONG_PROMPT, config))
+    if rule is Rule.GREEDY:
+        text = list(LONG_PROMPT)
+        for _ in range(12):
+            text.append(int(target.model(torch.tensor([text]), use_cache=False).logits[0, -1].argmax()))
+        assert emitted(rounds) == text[len(LONG_PROMPT) :]
+
+
+def test_a_stop_between_two_parts_of_the_prompt_ends_the_run_without_rounds():
+    target, draft = (Reader(model) for model in models(3, 0.1))
+    rounds = speculate(target, DraftModelDrafter(draft), LONG_PROMPT, config_for(), stop=lambda: True)
+    assert list(rounds) == []
+    assert target.sizes == draft.sizes == [PROMPT_PART]

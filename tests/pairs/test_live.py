@@ -8,6 +8,7 @@ import threading
 import pytest
 from helpers.tiny import tiny_pair
 
+from specdemo.engine.speculate import PROMPT_PART
 from specdemo.pairs.live import LiveRun
 from specdemo.records.events import replay_events
 from specdemo.records.figures import fold
@@ -89,6 +90,29 @@ def test_stop_ends_both_lanes_within_their_round(pair):
                 stopped.set()
     assert len(rounds) <= 4 + 2
     assert event["type"] == "end" and event["sentence"].startswith("Stopped early.")
+
+
+def test_a_long_prompt_shows_its_progress_before_the_start(pair):
+    prompt, lanes = "a" * (2 * PROMPT_PART + 1), 3
+    run, events = live(pair, prompt=prompt, draft_alone=True)
+    shares = [event["fraction"] for event in events if event["type"] == "progress"]
+    assert shares == pytest.approx([part / (2 * lanes) for part in range(1, 2 * lanes + 1)])
+    assert [event["type"] for event in events[len(shares) :]][:2] == ["start", "round"]
+    for lane in run.run.lanes.values():
+        assert lane.rounds[0].prefill_s > 0 and lane.rounds[1].prefill_s == 0
+
+
+@pytest.mark.parametrize("parts", range(1, 4))
+def test_a_stop_while_the_prompt_is_processed_ends_the_run_before_its_start(pair, parts):
+    stopped = threading.Event()
+    run = LiveRun(pair, parse_config({**REQUEST, "prompt": "a" * (2 * PROMPT_PART)}), stopped.is_set)
+    events = []
+    for event in run.events():
+        events.append(event)
+        if len(events) == parts:
+            stopped.set()
+    assert [event["type"] for event in events] == ["progress"] * (parts + 1)
+    assert events[-1]["text"] == "Stopped while the prompt was read"
 
 
 def test_a_chat_prompt_needs_a_template(pair):

@@ -228,7 +228,7 @@ def test_early_exit_of_a_target_in_parts_runs_only_the_first_layers(folders, tmp
     host.prefill(torch.tensor([1, 2]))
     passes.clear()
     early = make_drafter(DrafterSpec(KINDS[EARLY_EXIT], host, rule_for(config_for(), host.device)))
-    early.begin([1, 2, 3], 256)
+    early.begin(256)
     length = FixedLength(1)
     length.start(1)
     early.propose([1, 2, 3], length, rule_for(config_for(), host.device))

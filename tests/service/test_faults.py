@@ -14,7 +14,7 @@ from helpers.waiting import PATIENCE_S
 from torch import Tensor
 
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.engine.speculate import never, speculate
+from specdemo.engine.speculate import PROMPT_PART, never, speculate
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule
@@ -310,3 +310,17 @@ def test_visitors_at_once_get_what_each_would_get_alone(pair):
     for visitor in visitors:
         visitor.join()
     assert [together[seed] for seed in range(6)] == alone
+
+
+def test_a_visitor_who_leaves_while_the_prompt_is_read_frees_the_device(pair):
+    service = service_of(pair)
+    long = REQUEST | {"prompt": "a" * (2 * PROMPT_PART)}
+    leaving = service.events(JobKind.RUN, long, never)
+    shares = []
+    while not shares:
+        event = next(leaving)
+        assert event["type"] == "progress"
+        shares += [event["fraction"]] if event["text"] == "Reading the prompt" else []
+    leaving.close()
+    assert shares == [0.25]
+    assert run_ids(service) == run_ids(service_of(pair))
