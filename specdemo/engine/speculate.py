@@ -14,7 +14,7 @@ from specdemo.models.runtime import MAX_ROWS, Runtime, Stopwatch, capacity_for
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Finish, Round, RunConfig
 
-PROMPT_PART = 240
+PROMPT_PART = 96
 """Maximum number of prompt tokens in one pass, in every lane. A run can be stopped between two passes."""
 
 
