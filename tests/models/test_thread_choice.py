@@ -9,7 +9,7 @@ class Machine:
     """A machine on which a pass takes as long as ``times`` says for its number of threads."""
 
     def __init__(self, counts: tuple[int, ...] = (2, 1)):
-        self.now, self.times = 0.0, {2: 0.010, 1: 0.018}
+        self.now, self.times = 0.0, {4: 0.006, 2: 0.010, 1: 0.018}
         self.choice = ThreadChoice(counts, lambda: self.now)
         self.used: list[int] = []
 
@@ -56,6 +56,22 @@ def test_beside_a_busy_process_one_thread_is_used_until_it_ends():
     machine.times = {2: 0.010, 1: 0.018}
     machine.run(round(2 * LONGEST_WAIT_S / 0.018))
     assert machine.choice.count == 2
+
+
+def test_with_four_threads_two_may_be_fastest_beside_a_busy_process():
+    machine = Machine((4, 2, 1))
+    machine.choice.settle(machine.run, 1.0)
+    machine.run(20)
+    assert machine.choice.count == 4
+    machine.times = {4: 0.080, 2: 0.012, 1: 0.018}
+    machine.run(20)
+    assert machine.choice.count == 2
+    machine.used.clear()
+    machine.run(1000)
+    assert machine.used.count(2) > 0.9 * len(machine.used)
+    machine.times = {4: 0.006, 2: 0.010, 1: 0.018}
+    machine.run(round(2 * LONGEST_WAIT_S / 0.010))
+    assert machine.choice.count == 4
 
 
 def test_a_slowdown_that_no_number_helps_is_tried_ever_more_seldom():

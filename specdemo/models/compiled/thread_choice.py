@@ -25,7 +25,7 @@ class ThreadChoice:
     """Chooses the number of threads with which passes are fastest at the moment.
 
     More threads are faster on an idle machine. Next to busy processes, every barrier of a pass waits for
-    a thread that may not be running, and one thread is faster. No bit of a result depends on the number.
+    a thread that may not be running, and fewer threads are faster. No bit of a result depends on the number.
 
     Args:
         counts: The numbers of threads to choose from, most first; one number is never changed.
@@ -39,6 +39,7 @@ class ThreadChoice:
         self._recent: deque[float] = deque(maxlen=JUDGED)
         self._untried: list[int] = []
         self._found: dict[int, list[float]] = {}
+        self._before = self.count
         self._next_trial = -float("inf")
         self._wait_s = FIRST_WAIT_S
 
@@ -75,20 +76,20 @@ class ThreadChoice:
             run_pass()
         if self._found:  # too slow a model to try them all
             self._found, self._untried, self.count = {}, [], self._counts[0]
+        self._next_trial, self._wait_s = -float("inf"), FIRST_WAIT_S
 
     def _begin_trial(self) -> None:
         """Use each number of threads in the next passes, and then the one with which they were fastest."""
         if len(self._counts) > 1:
             self._found = {count: [] for count in self._counts}
             self._untried = self._counts[::-1] * TRIES
+            self._before = self.count
             self.count = self._untried.pop()
 
     def _finish_trial(self) -> None:
-        best = min(self._counts, key=lambda count: statistics.median(self._found[count]))
-        slowness = statistics.median(self._found[best])
-        self.count = best
-        # A number that is as slow as before was no help; so wait longer before the next trial.
-        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S) if slowness > SLOW else FIRST_WAIT_S
+        self.count = min(self._counts, key=lambda count: statistics.median(self._found[count]))
+        changed = self.count != self._before
+        self._wait_s = FIRST_WAIT_S if changed else min(2 * self._wait_s, LONGEST_WAIT_S)
         self._next_trial = self._clock() + self._wait_s
         self._found, self._recent = {}, deque(maxlen=JUDGED)
 
@@ -97,9 +98,9 @@ _choices: dict[tuple[int, ...], ThreadChoice] = {}
 
 
 def choice() -> ThreadChoice:
-    """Return the choice for passes on the calling thread: all of its threads or one, or the fixed number."""
+    """Return the choice for passes on the calling thread: all of its threads, half of them, …, or one."""
     most = torch.get_num_threads()
-    counts = (most,) if is_fixed() or most == 1 else (most, 1)
+    counts = (most,) if is_fixed() else tuple(most >> halvings for halvings in range(most.bit_length()))
     if counts not in _choices:
         _choices[counts] = ThreadChoice(counts)
     return _choices[counts]
