@@ -1,7 +1,7 @@
 """``specdemo serve``: check the settings, load the models in the background, and serve the page.
 
 Each option can also be set by an environment variable: ``SPECDEMO_MAX_SECONDS=60`` sets ``--max-seconds 60``,
-and ``SPECDEMO_LEARN=true`` sets the switch ``--learn``. Settings are checked before torch and Gradio are
+and ``SPECDEMO_MCP=true`` sets the switch ``--mcp``. Settings are checked before torch and Gradio are
 imported, so that an error appears at once.
 """
 
@@ -95,10 +95,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--max-seconds", type=float, default=Bounds.max_seconds, help=seconds)
     add("--only-pair", action="store_true", help="offer visitors no other models")
     add("--allow-any-model", action="store_true", help="let visitors load any two models from the hub")
-    learn = (
-        "let the table of n-grams learn from visitors' texts, in memory; its drafts may show them to others"
-    )
-    add("--learn", action="store_true", help=learn)
     add("--mcp", action="store_true", help="also be an MCP server")
     watch = "servers that visitors may watch, separated by commas"
     add("--watch", default="", metavar="NAME=URL", help=watch)
@@ -141,7 +137,7 @@ def check_settings(settings: argparse.Namespace) -> None:
         raise UserError(f"--replicas names {name}, which is no pair; choose from: {', '.join(PAIRS)}.")
     require_shares(settings.replica_cpus, settings.replica_gpus)
     if settings.cluster is not None:
-        if ZERO_GPU or settings.learn or settings.allow_any_model:
+        if ZERO_GPU or settings.allow_any_model:
             raise UserError(NOT_WITH_CLUSTER)
         require_ray()
     if settings.mcp and importlib.util.find_spec("mcp") is None:
@@ -184,12 +180,11 @@ def serve(settings: argparse.Namespace) -> int:
     # Importing the libraries and building the page takes seconds. During that time a library may catch
     # KeyboardInterrupt and continue, so Ctrl-C ends the process directly.
     signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
-    from specdemo.service.hosting import Hosting, Learner
+    from specdemo.service.hosting import Hosting
     from specdemo.service.service import EventSource
 
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("specdemo.service.service").setLevel(logging.INFO)
-    learner = Learner() if settings.learn else None
     hosting = Hosting(
         pair=settings.pair,
         target=settings.target,
@@ -203,7 +198,6 @@ def serve(settings: argparse.Namespace) -> int:
         any_model=settings.allow_any_model,
         only_home=settings.only_pair,
         bounds=Bounds(settings.max_waiting, settings.max_seconds),
-        learner=learner,
     )
     offer, service, close = service_for(settings, hosting)
     service.load()
@@ -212,7 +206,7 @@ def serve(settings: argparse.Namespace) -> int:
     from specdemo.ui.api_endpoints import with_mcp
     from specdemo.ui.http.class_routes import class_routes, judge_with
     from specdemo.ui.http.gradio_internals import untested_version
-    from specdemo.ui.http.own_routes import health_route, learned_route
+    from specdemo.ui.http.own_routes import health_route
     from specdemo.ui.http.visitors import TRUSTED
     from specdemo.ui.page import build_page, launch_options
     from specdemo.ui.serving import serve_until_ended
@@ -227,11 +221,9 @@ def serve(settings: argparse.Namespace) -> int:
     source: EventSource = service
     if servers := parse_servers(settings.watch, settings.watch_alone):
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
-    page = build_page(source, hosting.drafters, offer, learns=settings.learn)
+    page = build_page(source, hosting.drafters, offer)
     rooms = Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service))
     routes = [health_route(service), *class_routes(rooms)]
-    if learner is not None:
-        routes.append(learned_route(learner))
     framed_by = parse_framers(settings.allow_frame)
     options = launch_options(routes, parse_names(settings.allow_host), settings.host or "", framed_by)
     if settings.mcp:

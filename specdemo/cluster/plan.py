@@ -21,7 +21,7 @@ AUTO = "auto"
 """The address that means the cluster on this machine; if none runs, the program starts one."""
 MAX_REPLICAS = 256
 USAGE = "--replicas takes a number, a range as 1..4, or either by pair as embedded=2,smollm2-1.7b=1..2"
-NOT_WITH_CLUSTER = "--cluster goes with neither --learn nor --allow-any-model, and not with ZeroGPU."
+NOT_WITH_CLUSTER = "--cluster goes neither with --allow-any-model nor with ZeroGPU."
 _PART = re.compile(r"(?:(?P<pair>[^=,\s]+)=)?(?P<minimum>\d{1,3})(?:\.\.(?P<maximum>\d{1,3}))?")
 
 

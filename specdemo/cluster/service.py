@@ -62,7 +62,7 @@ def plan_for(
     Raises:
         UserError: A setting is invalid, or two settings contradict each other.
     """
-    if ZERO_GPU or hosting.learner is not None or hosting.any_model:
+    if ZERO_GPU or hosting.any_model:
         raise UserError(NOT_WITH_CLUSTER)
     require_shares(cpus, gpus)
     home, title = hosting.home

@@ -12,7 +12,7 @@ from specdemo.drafters.other_device import draft_on_device
 from specdemo.engine.drafter import Drafter, PickingRule
 from specdemo.models.execution import CausalLM
 from specdemo.models.feature_draft import FeatureDraft
-from specdemo.models.n_gram import LearningTable, NGramTable
+from specdemo.models.n_gram import NGramTable
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT, NEEDED_NAMES, Kind
 from specdemo.records.limits import UserError
@@ -46,7 +46,7 @@ class DrafterSpec:
     draft_device: torch.device | None = None
     id_map: Tensor | None = None
     feature_draft: "FeatureDraft | CompiledFeatureDraft | None" = None
-    n_gram: NGramTable | LearningTable | None = None
+    n_gram: NGramTable | None = None
     script: tuple[int, ...] = ()
     wrap_draft: Callable[[Runtime], Runtime] | None = None
 

@@ -7,7 +7,7 @@ import torch
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, table_draft
-from specdemo.models.n_gram import LONGEST, LearningTable, NextToken, NGramTable
+from specdemo.models.n_gram import LONGEST, NextToken, NGramTable
 from specdemo.records.drafter_kinds import N_GRAM
 
 
@@ -22,7 +22,7 @@ class NGramDrafter(Drafter):
         device: Device of the target.
     """
 
-    def __init__(self, table: NGramTable | LearningTable, device: torch.device):
+    def __init__(self, table: NGramTable, device: torch.device):
         self._table = table
         self._device = device
 

@@ -1,22 +1,16 @@
-"""The lab's answers that need no model: the theory for a run, and the learned α.
+"""The lab's answers that need no model: the theory for a run.
 
 Symbols are as in ``records.theory``. The verification cost has one parameter, the ``growth`` per token.
 """
 
-from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
-from specdemo.lab.charts import learned_chart, oracle_chart
-from specdemo.models.n_gram import Visit
+from specdemo.lab.charts import oracle_chart
 from specdemo.records.figures import tallied
 from specdemo.records.limits import UserError
 from specdemo.records.theory import oracle_length, ratio
 from specdemo.records.trace import SPECULATIVE, Run
 from specdemo.records.what_if import accepted_by_token, hindsight
-
-LATEST = 10
-"""Number of latest visits over which a learned acceptance rate is averaged."""
 
 
 def run_answer(run: Run) -> dict[str, Any]:
@@ -63,27 +57,3 @@ def run_answer(run: Run) -> dict[str, Any]:
             "alone_s": totals.tokens * alone_s,
         },
     }
-
-
-def learned_answer(visits: Sequence[Visit], contexts: int) -> dict[str, Any]:
-    """Return how learning from visits has changed the acceptance rate of an n-gram table.
-
-    Returns:
-        ``before`` and ``after``: mean α of the shipped and of the learning table over the latest visits;
-        ``sentence``; ``chart``, by theme. Before the first visit all except ``sentence`` are None.
-    """
-    if not visits:
-        sentence = "There are no runs yet; press Run, then look again."
-        return {"before": None, "after": None, "sentence": sentence, "chart": None}
-    smoothed = [
-        (fmean(visit.before for visit in latest), fmean(visit.after for visit in latest))
-        for latest in (visits[max(0, end - LATEST) : end] for end in range(1, len(visits) + 1))
-    ]
-    runs = "1 run" if len(visits) == 1 else f"the latest {len(visits)} runs"
-    sentence = (
-        f"{sum(visit.tokens for visit in visits):,} tokens of {runs}; {contexts:,} contexts, kept in memory "
-        "only. α is the share of the target's tokens that the table predicted before it learned them. "
-        f"Each point is a mean over up to {LATEST} runs."
-    )
-    before, after = smoothed[-1]
-    return {"before": before, "after": after, "sentence": sentence, "chart": learned_chart(smoothed)}

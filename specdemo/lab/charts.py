@@ -1,4 +1,4 @@
-"""The lab's charts: theory, sweeps, contrasts, batches, best draft lengths, learned acceptance rates."""
+"""The lab's charts: theory, sweeps, contrasts, batches, best draft lengths."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -283,29 +283,6 @@ def what_if_chart() -> Themed:
         ticks = {"dtick": 1, "tickformat": "d", "range": [0.6, MAX_K + 0.4]}
         figure.update_xaxes(axis_of("draft length k", colours) | ticks)
         return figure.update_yaxes(axis_of("", colours), ticksuffix="×", rangemode="tozero")
-
-    return themed(draw)
-
-
-def learned_chart(alphas: Sequence[tuple[float, float]]) -> Themed:
-    """Draw α of the shipped n-gram table and of the learning one after each visit; ``alphas`` has both."""
-
-    def draw(colours: Palette) -> go.Figure:
-        shipped = curve(
-            "shipped", "as shipped", "%{y:.0%} as shipped", {"color": colours.muted, "dash": "dot"}
-        )
-        learned = curve("learned", "after learning", "%{y:.0%} after learning", {"color": colours.accepted})
-        visits = list(range(1, len(alphas) + 1))
-        mode = "lines+markers" if len(alphas) == 1 else "lines"
-        figure = go.Figure(
-            [
-                trace.update(x=visits, y=[pair[side] for pair in alphas], mode=mode)
-                for side, trace in enumerate((shipped, learned))
-            ]
-        )
-        figure.update_layout(frame("α of the table of n-grams", colours))
-        figure.update_xaxes(axis_of("latest runs", colours), tickformat="d")
-        return figure.update_yaxes(axis_of("", colours), tickformat=".0%", rangemode="tozero")
 
     return themed(draw)
 

@@ -1,10 +1,7 @@
-"""Tables of n-grams of a target's text: ``NGramTable`` is fixed, ``LearningTable`` learns during use."""
+"""The most likely next token after each short context in a target's text."""
 
 import json
-import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,15 +21,6 @@ _SEED = 0xD1B54A32D192ED03
 _SHIFT, _KEY_SHIFT = 29, 32
 _WORD = 2**64 - 1
 _CERTAIN = 255
-
-MAX_CONTEXTS = 100_000
-"""Maximum number of learned contexts, about 22 MB. The one that was not seen for longest is dropped first."""
-MAX_VISITS = 200
-"""Maximum number of ``Visit`` records that are kept."""
-MAX_TIMES = 4
-"""Contexts are grouped into classes by their counts. Counts above this number are treated as this number."""
-PRIOR = (1.0, 3.0)
-"""The prior of each class's accuracy: the numbers of right and of tried tokens before any observation."""
 
 
 class NextToken(NamedTuple):
@@ -118,11 +106,6 @@ def load_n_gram(folder: Path, vocabulary: int) -> NGramTable:
     return NGramTable(keys, tokens, chances, vocabulary)
 
 
-def empty_table(vocabulary: int) -> NGramTable:
-    """Return a table without entries, as the start of a ``LearningTable`` for a target without a table."""
-    return NGramTable(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint8), vocabulary)
-
-
 def key_of(context: Sequence[int]) -> np.uint32:
     """Return the hash of one context; ``narrow(wide_keys_of(…))`` gives the same hashes for many contexts."""
     value = (len(context) * _SEED) & _WORD
@@ -144,157 +127,3 @@ def wide_keys_of(contexts: NDArray) -> NDArray:
 def narrow(wide_keys: NDArray) -> NDArray:
     """Return the upper 32 bits of 64-bit hashes. Tables store these."""
     return (wide_keys >> np.uint64(_KEY_SHIFT)).astype(np.uint32)
-
-
-class _Context(NamedTuple):
-    """A learned context: its next token, how often that token followed, how often the context occurred."""
-
-    token: int
-    right: int
-    seen: int
-
-
-_Class = tuple[int, int, int]
-"""A class of contexts that share one accuracy estimate: the number of tokens, and how often the next token
-was right and wrong, each at most ``MAX_TIMES``."""
-
-
-@dataclass
-class _Score:
-    """The accuracy of predictions: the number of tokens ``tried``, and the number predicted ``right``."""
-
-    right: int = 0
-    tried: int = 0
-
-    def add(self, token: int | None, target_token: int) -> None:
-        self.tried += 1
-        self.right += token == target_token
-
-
-@dataclass(frozen=True)
-class Visit:
-    """The accuracy of a ``LearningTable`` on one text, measured before the table learned that text.
-
-    Attributes:
-        before: Share of the target's tokens that the original table predicts. A token without a prediction
-            counts as wrong. This is α of the first draft token of a round.
-        after: The same share for the table with everything learned from earlier texts.
-        tokens: Number of the target's tokens in the text.
-    """
-
-    before: float
-    after: float
-    tokens: int
-
-
-class LearningTable:
-    """A table that learns from the target's text during use. Its memory is bounded.
-
-    For each context, it learns the token that usually follows. To measure the probability of learned tokens,
-    the table predicts every token of a new text before it learns that text. Methods may be called from any
-    thread.
-
-    Args:
-        table: The table to start from. It is not changed.
-
-    Attributes:
-        texts: Number of texts learned.
-        vocabulary: Number of ids of the target.
-    """
-
-    def __init__(self, table: NGramTable):
-        self._table = table
-        self._contexts: OrderedDict[int, _Context] = OrderedDict()
-        self._scores: dict[_Class, _Score] = {}
-        self._visits: deque[Visit] = deque(maxlen=MAX_VISITS)
-        self._lock = threading.Lock()
-        self.texts = 0
-        self.vocabulary = table.vocabulary
-
-    def __len__(self) -> int:
-        """Return the number of learned contexts."""
-        return len(self._contexts)
-
-    @property
-    def visits(self) -> list[Visit]:
-        """The accuracy on the latest texts, oldest first; at most ``MAX_VISITS``."""
-        with self._lock:
-            return list(self._visits)
-
-    def after(self, text: Sequence[int]) -> NextToken | None:
-        """Return the most likely next token after ``text``, from the original table or learned.
-
-        Returns:
-            None if no context at the end of ``text`` is known.
-        """
-        with self._lock:
-            return self._better(self._table.after(text), self._known(text))
-
-    def learn(self, text: Sequence[int], start: int) -> None:
-        """Learn the target's tokens in a text.
-
-        Args:
-            text: Ids of the prompt and the target's output.
-            start: Number of prompt ids.
-        """
-        shipped, learned = _Score(), _Score()
-        with self._lock:
-            places = [
-                (text[max(0, place - LONGEST) : place], text[place]) for place in range(start, len(text))
-            ]
-            # 1. Predict the whole text before learning any of it. Texts repeat themselves far more than each
-            # other, so learning at the same time would overrate the table.
-            for context, token in places:
-                found, known = self._table.after(context), list(self._known(context))
-                better = self._better(found, known)
-                shipped.add(None if found is None else found.token, token)
-                learned.add(None if better is None else better.token, token)
-                for size, one in known:
-                    self._scores.setdefault(_class_of(size, one), _Score()).add(one.token, token)
-            # 2. Learn the text.
-            for context, token in places:
-                for size in range(1, len(context) + 1):
-                    key = int(key_of(context[-size:]))
-                    self._contexts[key] = _updated(self._contexts.pop(key, None), token)
-                    if len(self._contexts) > MAX_CONTEXTS:
-                        self._contexts.popitem(last=False)
-            if places:
-                self.texts += 1
-                shares = shipped.right / len(places), learned.right / len(places)
-                self._visits.append(Visit(*shares, len(places)))
-
-    def _better(self, found: NextToken | None, known: Iterable[tuple[int, _Context]]) -> NextToken | None:
-        """Return the more probable of ``found`` and the ``known`` contexts; in a tie, the longest context."""
-        for size, one in known:
-            score = self._scores.get(_class_of(size, one), _Score())
-            chance = (score.right + PRIOR[0]) / (score.tried + PRIOR[1])
-            if found is None or chance >= found.chance:
-                found = NextToken(one.token, chance)
-        return found
-
-    def _known(self, text: Sequence[int]) -> Iterator[tuple[int, _Context]]:
-        """Yield the learned contexts at the end of ``text`` with their sizes, the shortest first."""
-        for size in range(1, min(LONGEST, len(text)) + 1):
-            found = self._contexts.get(int(key_of(text[len(text) - size :])))
-            if found is not None:
-                yield size, found
-
-
-def _class_of(size: int, context: _Context) -> _Class:
-    return size, min(context.right, MAX_TIMES), min(context.seen - context.right, MAX_TIMES)
-
-
-def _updated(found: _Context | None, token: int) -> _Context:
-    """Return a context's record after it was followed by ``token``. A token that is mostly wrong is replaced.
-
-    Args:
-        found: The record so far; None for a new context.
-        token: The token that followed.
-    """
-    if found is None:
-        return _Context(token, 1, 1)
-    if found.token == token:
-        return _Context(token, found.right + 1, found.seen + 1)
-    if 2 * found.right < found.seen + 1:
-        return _Context(token, 1, 1)
-    return _Context(found.token, found.right, found.seen + 1)

@@ -1,6 +1,5 @@
 """The lanes of a pair's runs (speculative, target alone, draft alone), their race and their calibration."""
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,6 @@ from specdemo.engine.drafter import Drafter, NoDrafter
 from specdemo.engine.rules import GreedyRule, VerificationRule, rule_for
 from specdemo.engine.speculate import Prefill, autoregress, never, run_capacity, speculate
 from specdemo.engine.verdicts import TopLists, no_tops
-from specdemo.models.n_gram import LearningTable
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
 from specdemo.pairs.calibrate import CAPACITY, measure_draft
 from specdemo.pairs.pair import Pair, Stop
@@ -108,7 +106,7 @@ class Lanes:
         """
         calibration = self.calibrate(config)
         target = target or self.verifier(config, len(prompt_ids))
-        rule = self._rule(config)
+        rule = rule_for(config, self.pair.device)
         drafter = self._drafter(config, target, rule)
         prefill = Prefill(target, drafter, prompt_ids, config.max_new_tokens)
         rounds = speculate(
@@ -214,17 +212,6 @@ class Lanes:
         runtime = self._verifier(self.pair.target, rows, taps=() if head is None else head.config.taps)
         runtime.prepare(capacity, MAX_K + 1)
         return runtime
-
-    def _rule(self, config: RunConfig) -> VerificationRule:
-        """Return a new rule for a run, with a changed seed if the pair's n-gram table has learned texts.
-
-        The learned table depends on the random numbers of earlier runs. If a run used the same numbers again,
-        its drafts would depend on them, and the rejection rule would not be exact.
-        """
-        table = self.pair.n_gram
-        if not config.rule.same_text and isinstance(table, LearningTable) and table.texts:
-            config = replace(config, seed=random.Random(f"{config.seed}/{table.texts}").getrandbits(32))
-        return rule_for(config, self.pair.device)
 
     def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
         kind = KINDS[config.drafter]

@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 
 from specdemo.engine.speculate import never
 from specdemo.engine.verdicts import top_fives
-from specdemo.models.n_gram import LearningTable
 from specdemo.pairs.hardware import versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.events import Event, RunLog, race
-from specdemo.records.trace import SPECULATIVE, USUAL_K, Calibration, Run, RunConfig
+from specdemo.records.trace import USUAL_K, Calibration, Run, RunConfig
 
 READING, STOPPED = "Reading the prompt", "Stopped while the prompt was read"
 ROUGHLY = "Machine busy: estimates are rough."
@@ -33,7 +32,6 @@ class LiveRun:
         self._lanes = Lanes(pair, tops=top_fives)
         self._config = config
         self._stop = stop
-        self._table = pair.n_gram
         self._prompt_ids = pair.prompt_ids(config)
         calibration = self._lanes.calibrate(config)
         blank = _blank_run(pair, config, self._prompt_ids, calibration)
@@ -43,8 +41,6 @@ class LiveRun:
         """Decode the run and yield its events. Time that the caller spends between events is not measured.
 
         A long prompt causes ``progress`` events first. A run that is stopped during these has no others.
-
-        If the pair's n-gram table learns, it learns the speculative text after the last event.
         """
         lanes = self._lanes.requested(self._config, self._prompt_ids, self._stop)
         # A prompt of one part is processed with the first rounds.
@@ -59,9 +55,6 @@ class LiveRun:
         for lane, round_ in race(lanes):
             yield self._log.round(lane, round_)
         yield self._log.end()
-        if isinstance(self._table, LearningTable):
-            ids = self.run.lanes[SPECULATIVE].ids
-            self._table.learn([*self._prompt_ids, *ids], len(self._prompt_ids))
 
     @property
     def run(self) -> Run:

@@ -10,7 +10,7 @@ from specdemo.models.execution import CausalLM, WholeModel, readable_positions
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.layer_views import vocabulary_of
-from specdemo.models.n_gram import LearningTable, NGramTable
+from specdemo.models.n_gram import NGramTable
 from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.hardware import place_of
 from specdemo.records.drafter_kinds import FEATURE_DRAFT, NEEDED_NAMES, PROMPT_LOOKUP, drafters_with
@@ -56,7 +56,7 @@ class Pair:
     precision: str
     pieces: PieceTable
     feature_draft: "FeatureDraft | CompiledFeatureDraft | None" = None
-    n_gram: NGramTable | LearningTable | None = None
+    n_gram: NGramTable | None = None
     target_revision: str | None = None
     draft_revision: str | None = None
     precision_reason: str = ""

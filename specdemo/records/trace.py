@@ -111,10 +111,9 @@ class RunConfig:
         script: Text that the ``scripted`` drafter proposes; empty for every other drafter.
         baseline: Whether the target also runs alone.
         draft_alone: Whether the draft model also runs alone.
-        seed: Seed of all random draws. On the same machine, the same settings give the same text, with two
-            exceptions under rejection and block. With ``k`` = ``auto``, draft lengths depend on measured
-            times, and so do the random numbers that each token gets. A pair whose n-gram table learns
-            (``service.hosting``) uses different random numbers after every run.
+        seed: Seed of all random draws. On the same machine, the same settings give the same text, except
+            under rejection and block with ``k`` = ``auto``: draft lengths depend on measured times, and so do
+            the random numbers that each token gets.
     """
 
     prompt: str

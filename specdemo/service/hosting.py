@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from specdemo.models.n_gram import LearningTable, Visit, empty_table
 from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.hardware import chosen_device
 from specdemo.pairs.load import assemble_pair, load_sources
@@ -11,7 +10,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import free_memory
 from specdemo.pairs.presets import Preset, fitting, preset_named
 from specdemo.pairs.sources import Sources
-from specdemo.records.drafter_kinds import N_GRAM_TABLE, drafters_with
+from specdemo.records.drafter_kinds import drafters_with
 from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
 from specdemo.service.jobs import perform
 from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
@@ -20,38 +19,6 @@ from specdemo.service.service import Service, local_service
 from specdemo.service.startup import ZERO_GPU
 from specdemo.service.zerogpu import on_calls
 from specdemo.shipped import EMBEDDED
-
-
-class Learner:
-    """An n-gram table for the default pair that learns from visitors' runs. It exists only in memory.
-
-    Learning changes only the drafts, not the distribution of the output. The page shows all drafts, rejected
-    ones too, so a visitor may see text that was written for another visitor.
-    """
-
-    def __init__(self) -> None:
-        self._table: LearningTable | None = None
-
-    def pupil(self, pair: Pair) -> Pair:
-        """Return a copy of ``pair`` that drafts with the learning table instead of its own n-gram table.
-
-        The learning table starts from the pair's n-gram table, or empty if the pair has none. If the pair is
-        loaded again, it gets the same learning table, so nothing that was learned is lost.
-        """
-        if self._table is None:
-            assert not isinstance(pair.n_gram, LearningTable)
-            self._table = LearningTable(pair.n_gram or empty_table(pair.vocab))
-        return replace(pair, n_gram=self._table)
-
-    @property
-    def visits(self) -> list[Visit]:
-        """The latest runs that the table has learned from, oldest first."""
-        return self._table.visits if self._table else []
-
-    @property
-    def contexts(self) -> int:
-        """The number of learned contexts in the table."""
-        return len(self._table) if self._table else 0
 
 
 @dataclass(frozen=True)
@@ -68,7 +35,6 @@ class Hosting:
         any_model: True if visitors may name any two models of the hub.
         only_home: True if only the default pair is offered.
         bounds: The limits of the queue and of each job.
-        learner: The n-gram table that learns from runs of the default pair; None to learn nothing.
     """
 
     pair: str = EMBEDDED
@@ -83,7 +49,6 @@ class Hosting:
     any_model: bool = False
     only_home: bool = False
     bounds: Bounds = field(default_factory=Bounds)
-    learner: Learner | None = None
 
     @property
     def home(self) -> tuple[str, str]:
@@ -111,8 +76,7 @@ class Hosting:
     @property
     def drafters(self) -> tuple[str, ...]:
         """The kinds of drafter that the default pair supports."""
-        learned = () if self.learner is None else (N_GRAM_TABLE,)
-        return drafters_with(*self.sources.parts, *learned)
+        return drafters_with(*self.sources.parts)
 
     def offered_pairs(self) -> OfferedPairs:
         """Return the default pair, and the presets that fit on the device together with it.
@@ -141,11 +105,8 @@ class Hosting:
         No models are loaded yet, except on ZeroGPU, where they must be loaded at the start.
 
         Raises:
-            UserError: On ZeroGPU, the models could not be loaded, or a learner is set, which ZeroGPU cannot
-                keep between calls.
+            UserError: On ZeroGPU, the models could not be loaded.
         """
-        if ZERO_GPU and self.learner is not None:
-            raise UserError("This hardware keeps nothing between calls; start without --learn.")
         if ZERO_GPU:
             import spaces  # pyright: ignore[reportMissingImports]
 
@@ -161,8 +122,7 @@ class Hosting:
             sources = self.sources_of(name)
             if name != offered.home:
                 return assemble_pair(sources, progress=progress)
-            pair = load_sources(sources, progress=progress, recalibrate=self.recalibrate, alone=service.alone)
-            return pair if self.learner is None else self.learner.pupil(pair)
+            return load_sources(sources, progress=progress, recalibrate=self.recalibrate, alone=service.alone)
 
         service = local_service(load, offered, self.bounds, threads=self.threads)
         return service

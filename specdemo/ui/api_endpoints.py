@@ -104,11 +104,11 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
             temperature: 0 to 2; 0 is greedy
             rule: Verification rule; by default greedy at temperature 0 and rejection above
             max_new_tokens: Maximum number of new tokens, 1 to 1024
-            seed: Seed of the random draws; repeats the text, except rejection sampling with auto k or learning
+            seed: Seed of the random draws; repeats the text, except rejection sampling with auto k
             top_k: Draw from this many most likely tokens; 0 is all
             top_p: Draw from the most likely tokens with this total probability; 1 is all
             pair: Name of the models, if the host offers several; empty for the default
-        """  # noqa: E501 - a parameter's description is one line
+        """
         settings = {
             "prompt": prompt,
             "mode": mode,

@@ -205,7 +205,7 @@ def _settings(
     seed = gr.Number(
         DEFAULTS.seed,
         label="Seed",
-        info="Repeats a sampled text, except rejection sampling with auto k or learning.",
+        info="Repeats a sampled text, except rejection sampling with auto k.",
         precision=0,
         minimum=0,
     )

@@ -63,7 +63,6 @@ def build_page(
     service: EventSource,
     drafters: Sequence[str] = limits.DRAFTERS[:1],
     offered: OfferedPairs | None = None,
-    learns: bool = False,
 ) -> gr.Blocks:
     """Return the page of one service.
 
@@ -71,7 +70,6 @@ def build_page(
         service: The service that decodes.
         drafters: The kinds of drafters that the default pair can use.
         offered: The pairs that a visitor can choose; by default only the pair that the package ships.
-        learns: Whether the default pair learns while it serves. If so, the lab shows what it has learned.
     """
     offered = offered or OfferedPairs()
     run_stops = Stops()
@@ -88,7 +86,7 @@ def build_page(
             with gr.Tab("Is it the same?", id="proof", elem_id="tab-proof", render_children=True):
                 proof_stops = build_proof(service, controls.pair)
             with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
-                lab_stops = build_lab(service, controls.pair, learns)
+                lab_stops = build_lab(service, controls.pair)
             with gr.Tab("Class", id="class", elem_id="tab-class", render_children=True):
                 build_class()
         gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)

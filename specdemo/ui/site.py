@@ -56,7 +56,7 @@ def _page(modules: Iterable[str]) -> str:
         "stage": stage.settings(),
         "quiz": {"questions": quiz.shown_questions()},
         "proof": {"figures": distribution_chart()},
-        "lab": lab.settings([], learns=False),
+        "lab": lab.settings([]),
     }
     return Template(static_text("site.html")).substitute(
         title=TITLE,

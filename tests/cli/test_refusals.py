@@ -75,7 +75,6 @@ REFUSED = [
     (["serve", "--replicas", "0"], "--replicas takes"),
     (["serve", "--replicas", "embedded=1,nope=1"], "--replicas names nope"),
     (["serve", "--replica-gpus", "nan"], "--replica-gpus one of at least 0"),
-    (["serve", "--cluster", "auto", "--learn"], "--cluster goes with neither --learn"),
     (["serve", "--precision", "bf17"], "invalid choice: 'bf17'"),
     (["serve", "--pair", "nope"], "invalid choice: 'nope'"),
     (["serve", "--device", "gpu"], "Unknown device"),
@@ -91,7 +90,7 @@ REFUSED = [
     (["serve", "--port", "70000"], "--port must be between 1 and 65535, got 70000."),
     (["serve", "--port", "TAKEN"], " is in use; choose another with --port."),
     (["serve", "--host", "nowhere.invalid"], "Cannot listen on nowhere.invalid"),
-    (["serve", "SPECDEMO_LEARN=maybe"], "SPECDEMO_LEARN must be true or false, got 'maybe'."),
+    (["serve", "SPECDEMO_MCP=maybe"], "SPECDEMO_MCP must be true or false, got 'maybe'."),
     (["serve", "SPECDEMO_PRECISION=bf17"], "invalid choice: 'bf17'"),
 ]
 RUN_EACH = """

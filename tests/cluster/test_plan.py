@@ -13,7 +13,7 @@ from specdemo.cluster.plan import ReplicaRange, parse_replicas
 from specdemo.cluster.service import plan_for
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
-from specdemo.service.hosting import Hosting, Learner
+from specdemo.service.hosting import Hosting
 from specdemo.service.queue import Bounds
 
 ROOT = Path(__file__).parents[2]
@@ -68,10 +68,9 @@ def test_models_of_the_hosts_own_are_replicated_under_one_name():
     assert list(plan.replicas) == [offer.home] == ["own"] and plan.sources["own"].target == "/models/a"
 
 
-@pytest.mark.parametrize("changes", [{"learner": Learner()}, {"any_model": True}])
-def test_settings_that_a_cluster_cannot_have_are_refused(changes):
-    with pytest.raises(UserError, match="--cluster goes with neither --learn nor --allow-any-model"):
-        plan_for(Hosting(**changes), "auto", "1", None, 0.0)
+def test_a_cluster_does_not_load_any_model_that_a_visitor_names():
+    with pytest.raises(UserError, match="--cluster goes neither with --allow-any-model"):
+        plan_for(Hosting(any_model=True), "auto", "1", None, 0.0)
 
 
 @pytest.mark.parametrize("cpus, gpus", [(0, 0), (-1, 0), (1, -1)])

@@ -33,17 +33,16 @@ import runpy, sys
 sys.path[:0] = ["tests"]
 import torch
 from helpers.tiny import tiny_pair
-from specdemo.models import n_gram
 from specdemo.service import hosting, service as services
 from specdemo.ui import page
 
 def service(self, offer):
     def load(*_):
-        return self.learner.pupil(tiny_pair()) if self.learner else tiny_pair()
+        return tiny_pair()
     return services.local_service(load, offer, self.bounds)
 
 torch.set_num_threads(1)
-n_gram.MAX_CONTEXTS, page.MAX_SESSIONS = 2_000, 20
+page.MAX_SESSIONS = 20
 hosting.Hosting.service = service
 runpy.run_path("app.py", run_name="__main__")
 """
@@ -161,9 +160,8 @@ class Abuser:
             line.sendall(head.encode() + b"{" * 2_000_000)
 
     def theory(self) -> None:
-        """Ask for the theory of a recording and for what was learned."""
+        """Ask for the theory of a recording."""
         self.http.get("/specdemo-lab/run/five.json")
-        self.http.get("/specdemo-lab/learned")
 
 
 WAYS: dict[str, Callable[[Abuser], None]] = {
@@ -179,7 +177,7 @@ def serving(log: Path, *options: str, port: int = 0) -> Iterator[tuple[str, int]
     if not port:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-    switches = ["--port", str(port), "--only-pair", "--learn", *(["--mcp"] if HAS_MCP else []), *options]
+    switches = ["--port", str(port), "--only-pair", *(["--mcp"] if HAS_MCP else []), *options]
     command = [sys.executable, "-c", APP, *switches]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (

@@ -6,7 +6,6 @@ Runs and proofs are replayed, games and quizzes follow a plan, and the lab measu
 import base64
 import copy
 import math
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -42,7 +41,6 @@ from specdemo.records.trace import (
     Status,
     Token,
 )
-from specdemo.service.hosting import Learner
 from specdemo.service.jobs import JobKind, checked
 from specdemo.ui.controls import DEFAULTS
 
@@ -51,16 +49,6 @@ GAME_TEXT = " as soon as possible.\x04"
 """The text of a game's target; its last letter ends the text."""
 GAME_GUESS = " as so long as it takes"
 """The draft of a game's draft model at any position."""
-
-
-def canned_learner() -> Learner:
-    """Return a learner after some visits."""
-    learner = Learner()
-    table = learner.pupil(tiny_pair()).n_gram
-    rng = random.Random(0)
-    for _ in range(40):
-        table.learn([rng.choice((1, 1, 2)), *range(10, rng.randrange(30, 60)), rng.randrange(100)], 1)
-    return learner
 
 
 def letters(ids: Iterable[int]) -> dict[int, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from helpers.pages import PATIENCE_MS, Pages, Visitors
 from helpers.replay import RECORDING, recorded, trace_of
-from helpers.stand_in import StandIn, canned_learner
+from helpers.stand_in import StandIn
 from helpers.visitor import end_class, open_class, run_to_end
 
 from specdemo.classroom.rooms import Rooms
@@ -18,7 +18,6 @@ from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
 from specdemo.ui.http.class_routes import class_routes, judge_with
-from specdemo.ui.http.own_routes import learned_route
 from specdemo.ui.page import build_page, launch_options
 
 FLAGS = [
@@ -61,9 +60,9 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
     (folder / f"{RECORDING}.json").write_text(trace, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "FOLDER", folder)
-        page = build_page(replay, Sources().drafters, learns=True)
+        page = build_page(replay, Sources().drafters)
         rooms = Rooms(judge_for=partial(judge_with, replay))
-        options = launch_options([learned_route(canned_learner()), *class_routes(rooms)])
+        options = launch_options(class_routes(rooms))
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
         yield address
         page.close()

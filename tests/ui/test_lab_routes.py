@@ -4,15 +4,13 @@ import json
 
 import pytest
 from helpers.replay import recorded, trace_of
-from helpers.tiny import tiny_pair
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from specdemo.lab.answers import run_answer
 from specdemo.records import recordings
 from specdemo.records.trace import dump
-from specdemo.service.hosting import Learner
-from specdemo.ui.http.own_routes import learned_route, own_routes
+from specdemo.ui.http.own_routes import own_routes
 from specdemo.ui.http.posts import ERROR_HANDLERS
 
 
@@ -41,14 +39,3 @@ def test_a_posted_run_is_placed_and_judged(client):
 def test_a_body_that_is_no_run_is_refused_in_a_sentence(client):
     response = client.post("/specdemo-lab/run", content="{}")
     assert response.status_code == 400 and response.json()["error"].endswith(".")
-
-
-def test_a_page_that_learns_reports_what_it_learned(client):
-    assert client.get("/specdemo-lab/learned").status_code == 404
-    learner = Learner()
-    learning = TestClient(Starlette(routes=[learned_route(learner)]))
-    assert "press Run" in learning.get("/specdemo-lab/learned").json()["sentence"]
-    pair = learner.pupil(tiny_pair())
-    pair.n_gram.learn([1, 2, 3, 1, 2, 4], 1)
-    answer = learning.get("/specdemo-lab/learned").json()
-    assert "5 tokens of 1 run" in answer["sentence"] and set(answer["chart"]) == {"light", "dark"}

@@ -327,16 +327,3 @@ def test_the_theory_answers_at_once_and_fits_a_small_projector_and_the_lab_a_pho
     assert phone.evaluate(WIDER, 390) == []
     for part in phone.locator(".sd-lab-card").all():
         assert part.bounding_box()["width"] > 340, "one column"
-
-
-def test_the_page_shows_the_learning_curve(open_lab):
-    page = open_lab()
-    page.locator("[data-section=learned]").scroll_into_view_if_needed()
-    page.wait_for_selector("[data-role=learned-chart].js-plotly-plot")
-    reported = page.inner_text("[data-role=learned-told]")
-    assert "of the latest 40 runs" in reported and "in memory only" in reported
-    assert page.inner_text("[data-role=learned-before]") == "0%", "its table was empty"
-    assert int(page.inner_text("[data-role=learned-after]").rstrip("%")) > 50
-    drawn = traces(page, "learned-chart")
-    assert len(drawn["learned"]["x"]) == 40 and drawn["learned"]["y"][-1] > 0.5
-    assert_accessible(page)

@@ -14,12 +14,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from specdemo.lab.answers import learned_answer, run_answer
+from specdemo.lab.answers import run_answer
 from specdemo.records import recordings, trace_file
 from specdemo.records.events import replay_lines
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Run
-from specdemo.service.hosting import Learner
 from specdemo.service.service import Service, State
 from specdemo.ui import stage
 from specdemo.ui.http.offline import player_page
@@ -68,13 +67,6 @@ def health_route(service: Service) -> Route:
         return json_reply({"error": HEALTH_SENTENCES[state]}, 503)
 
     return Route(f"/{HEALTH}", health)
-
-
-def learned_route(learner: Learner) -> Route:
-    """Return the route that replies with what ``learner`` has learned."""
-    return Route(
-        f"/{LAB}/learned", lambda _request: json_reply(learned_answer(learner.visits, learner.contexts))
-    )
 
 
 async def _of_posted_run(request: Request, answer: Callable[[Run], Response]) -> Response:

@@ -2,7 +2,7 @@
 // all figures.
 
 import { button, element, onSubmit, progressBar, rolesOf } from "./dom.js";
-import { LearnedSection, OracleSection, RunOnStage, TheorySection } from "./lab_theory.js";
+import { OracleSection, RunOnStage, TheorySection } from "./lab_theory.js";
 import { WhatIfSection } from "./lab_what_if.js";
 import { GrowingLines } from "./ndjson.js";
 import { Chart } from "./plotly_chart.js";
@@ -35,7 +35,6 @@ class Lab {
     const run = new RunOnStage(base);
     this.theory = new TheorySection(part("theory"), base, run, settings.figures.theory);
     this.whatIf = new WhatIfSection(part("what-if"), base, run, settings.figures["what-if"]);
-    this.learned = new LearnedSection(part("learned"), base, settings.learns);
     this.oracle = new OracleSection(part("oracle"), base, run);
     const job = { base, settings, start: (section, request) => this.start(section, request), stop: () => trigger("stop") };
     this.jobs = [

@@ -1,4 +1,4 @@
-// The sections of the lab that need no job: the theory, the best draft lengths of the last run, and what was learned.
+// The sections of the lab that need no job: the theory, and the best draft lengths of the last run.
 
 import { rolesOf } from "./dom.js";
 import { Chart } from "./plotly_chart.js";
@@ -145,33 +145,6 @@ export class OracleSection {
       await this.chart.show(answer.oracle.chart);
     } catch (error) {
       roles["oracle-told"].textContent = error.message;
-    }
-  }
-}
-
-/** The section that shows what the pair has learned; hidden if the pair does not learn. */
-export class LearnedSection {
-  constructor(node, base, learns) {
-    node.hidden = !learns;
-    if (!learns) return;
-    this.roles = rolesOf(node);
-    this.url = new URL(`${PATH}/learned`, base);
-    this.chart = new Chart(this.roles["learned-chart"], base);
-    this.roles["ask-learned"].addEventListener("click", () => this.ask());
-    whenSeen(node, () => this.ask());
-  }
-
-  async ask() {
-    const { roles } = this;
-    try {
-      const { before, after, sentence, chart } = await answerFrom(this.url);
-      roles["learned-told"].textContent = sentence;
-      roles["learned-before"].textContent = share(before);
-      roles["learned-after"].textContent = share(after);
-      roles["learned-chart"].hidden = !chart;
-      if (chart) await this.chart.show(chart);
-    } catch (error) {
-      roles["learned-told"].textContent = error.message;
     }
   }
 }

@@ -20,20 +20,19 @@ from specdemo.ui.streams import Stops, ndjson
 LAB = "document.querySelector('#lab .sd-lab').lab"
 
 
-def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> Stops:
+def build_lab(service: EventSource, pair: gr.Dropdown) -> Stops:
     """Add the tab's widgets and their events to the page that is being built.
 
     Args:
         service: Runs the jobs.
         pair: The page's menu of models.
-        learns: Whether the default pair learns while it serves.
 
     Returns:
         The object that holds the stop requests of this tab's jobs.
     """
     stops = Stops()
     inputs = _inputs()
-    shown = component("lab", "lab.js", "mountLab", settings(list(inputs), learns))
+    shown = component("lab", "lab.js", "mountLab", settings(list(inputs)))
     jobs.wire_component(
         stops,
         measure_endpoint(service, stops),
@@ -45,10 +44,9 @@ def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> 
     return stops
 
 
-def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
+def settings(inputs: list[str]) -> dict[str, Any]:
     """Return the settings of the tab's JavaScript; ``inputs`` names the endpoint's inputs, in order."""
     return {
-        "learns": learns,
         "inputs": inputs,
         "defaults": {"max_new_tokens": NEW_TOKENS, "prompts": PROMPTS, "k": USUAL_K},
         "limits": {"max_new_tokens": MAX_LAB_TOKENS, "prompts": MAX_LAB_PROMPTS},
