@@ -75,7 +75,6 @@ class Preset:
         title: Name on the page.
         target: The target model.
         draft: The draft model.
-        gated: Whether the hub requires an account that has accepted the models' licence.
         precisions: Precisions in which the target can run; packed ones need linear layers.
     """
 
@@ -83,7 +82,6 @@ class Preset:
     title: str
     target: Checkpoint
     draft: Checkpoint
-    gated: bool = False
     precisions: tuple[str, ...] = ALL
 
     @property
@@ -141,7 +139,6 @@ PRESETS = (
         "Llama 3.1 8B Instruct, drafted by Llama 3.2 1B (gated: needs an account with access)",
         Checkpoint("meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248, 128_256 * 4_096, tied=False),
         Checkpoint("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400, 128_256 * 2_048),
-        gated=True,
     ),
     Preset(
         "gpt2-large",

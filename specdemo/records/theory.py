@@ -27,11 +27,6 @@ class RoundShape(NamedTuple):
     draft_cost: float
     verify_cost: float
 
-    @classmethod
-    def of(cls, k: int, calibration: Calibration) -> "RoundShape":
-        """Return the cost of a round with a fixed k."""
-        return cls(k, k * calibration.c, calibration.v[k])
-
 
 def expected_tokens(alpha: float, k: float) -> float:
     """Return E[τ] = (1 − α^(k+1)) / (1 − α), the expected tokens of a round (Leviathan et al. 2023, eq. 1).

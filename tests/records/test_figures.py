@@ -25,6 +25,7 @@ from specdemo.records.trace import (
 )
 
 COSTS = Calibration(step_s=0.02, c=0.1, v=(1.0, 1.0, 1.05, 1.1, 1.15), row_floor=2)
+SHAPE = RoundShape(3, 3 * COSTS.c, COSTS.v[3])
 
 
 def token(number: int, status: Status, compared: bool = True, rejected: bool = False) -> Token:
@@ -66,7 +67,7 @@ def test_every_figure_of_a_small_run():
     assert totals.speedup == pytest.approx((8 * 0.02 / 8) / (0.09 / 8))
     assert totals.overhead == pytest.approx(0.006 / 0.09)
     assert totals.s_cost == pytest.approx(8 / (3 * (3 * 0.1 + 1.1)))
-    assert totals.s_theory == pytest.approx(theoretical_speedup(5 / 7, RoundShape.of(3, COSTS)))
+    assert totals.s_theory == pytest.approx(theoretical_speedup(5 / 7, SHAPE))
     assert totals.identical is True and totals.divergence is None
     assert totals.baseline_verify_s == pytest.approx(8 * 0.014)
     assert totals.baseline_other_s == pytest.approx(8 * 0.002)
@@ -190,11 +191,9 @@ def test_the_best_round_may_follow_a_cost_that_is_paid_once():
 
 
 def test_the_speedup_at_the_break_even_rate_is_1():
-    shape = RoundShape.of(3, COSTS)
-    alpha = break_even_alpha(shape)
-    assert theoretical_speedup(alpha, shape) == pytest.approx(1.0)
-    hopeless = Calibration(step_s=0.02, c=2.0, v=(1.0,) * 5, row_floor=1)
-    assert break_even_alpha(RoundShape.of(3, hopeless)) is None
+    alpha = break_even_alpha(SHAPE)
+    assert theoretical_speedup(alpha, SHAPE) == pytest.approx(1.0)
+    assert break_even_alpha(RoundShape(3, 3 * 2.0, 1.0)) is None
 
 
 def test_first_difference_ends_with_the_shorter_sequence():
