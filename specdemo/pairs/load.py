@@ -157,12 +157,14 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
 
 
 def _compile() -> None:
-    from specdemo.models.compiled import compilation, linear, whole_pass
+    from specdemo.models.compiled import attention, compilation, linear, product, whole_pass
 
     with suppress(UserError):  # without a home folder, code is compiled in memory
         compilation.keep_in(cache_folder() / "compiled")
-    whole_pass.whole_pass.compile()
-    linear.product.compile()
+    # The weights are converted meanwhile, which needs the products first.
+    usual = [product.PRODUCTS[kind] for kind in (product.BF16, product.INT8)]
+    for code in (*usual, whole_pass.whole_pass, attention.attention, linear.product):
+        code.compile()
 
 
 def _require_usable(sources: Sources, checked_on: str | None) -> torch.device:

@@ -4,12 +4,15 @@ Keys are stored as [head_dim, capacity], so that neighboring lanes are neighbori
 [capacity, head_dim]. A score is one sum over the head, and a mixed value one sum over the positions.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import carray
+from numba import carray, types
 
 from specdemo.models.compiled import vectors
+from specdemo.models.compiled.compilation import Compiled
 from specdemo.models.compiled.product import padded_count
 from specdemo.models.compiled.vectors import (
     ADDRESS,
@@ -18,7 +21,6 @@ from specdemo.models.compiled.vectors import (
     NOTHING,
     REAL,
     at,
-    compiled,
     emitted,
     floats,
     integer,
@@ -31,14 +33,13 @@ PAIR = 2 * LANES
 HIDDEN, ONE = -1e30, np.float32(1.0)
 
 
-def _sums(queries: int) -> Any:
-    """Return a function that computes, for some queries, sums over the rows of a table.
+def _sums(queries: int) -> Callable[..., None]:
+    """Return a function that emits, for some queries, sums over the rows of a table.
 
     Sum p of query q is Σᵢ factors[q, i] · table[i, p]. Scores are such sums over keys, and mixed values are
     such sums over values.
     """
 
-    @emitted(NOTHING, ADDRESS, INTEGER, INTEGER, ADDRESS, INTEGER, INTEGER, ADDRESS)
     def sums_of(
         b: Any,
         factors: Any,
@@ -97,11 +98,18 @@ def exponentials(b: Any, scores: Any, count: Any) -> Any:
     return vectors.total(b, vectors.repeated(b, steps, [vectors.constant(0)], step)[0])
 
 
-sums1, sums2, sums3, sums4, sums5, sums6 = map(_sums, range(1, QUERIES + 1))
-
-
-@compiled
-def add_up(queries, factors, factor_stride, terms, table, stride, count, results):
+@emitted(NOTHING, *[INTEGER] * 8)
+def add_up(
+    b: Any,
+    queries: Any,
+    factors: Any,
+    factor_stride: Any,
+    terms: Any,
+    table: Any,
+    stride: Any,
+    count: Any,
+    results: Any,
+) -> None:
     """Compute the sums of up to ``QUERIES`` queries.
 
     Args:
@@ -109,21 +117,10 @@ def add_up(queries, factors, factor_stride, terms, table, stride, count, results
         stride: Numbers from one row of the table, and of the results, to the next.
         count: Number of sums of each query, a multiple of ``PAIR``.
     """
-    if queries == 1:
-        sums1(factors, factor_stride, terms, table, stride, count, results)
-    elif queries == 2:
-        sums2(factors, factor_stride, terms, table, stride, count, results)
-    elif queries == 3:
-        sums3(factors, factor_stride, terms, table, stride, count, results)
-    elif queries == 4:
-        sums4(factors, factor_stride, terms, table, stride, count, results)
-    elif queries == 5:
-        sums5(factors, factor_stride, terms, table, stride, count, results)
-    else:
-        sums6(factors, factor_stride, terms, table, stride, count, results)
+    values = factors, factor_stride, terms, table, stride, count, results
+    vectors.choose(b, queries, [partial(_sums(number), b, *values) for number in range(1, QUERIES + 1)])
 
 
-@compiled
 def attend(query, queries, first, group, head_dim, keys, values, capacity, width, start, scores, results):
     """Mix the values that up to ``QUERIES`` queries of one key/value head attend to.
 
@@ -146,3 +143,8 @@ def attend(query, queries, first, group, head_dim, keys, values, capacity, width
         for position in range(count):
             line[position] *= inverse
     add_up(queries, scores, capacity, count, values, width, width, results)
+
+
+ATTENTION_ARGUMENTS = 12
+attention = Compiled(types.void(*[types.int64] * ATTENTION_ARGUMENTS), attend)
+call_attention = vectors.calls(ATTENTION_ARGUMENTS)

@@ -29,14 +29,14 @@ barrier = types.ExternalFunction("GOMP_barrier", types.void())
 
 
 class Compiled:
-    """A function that every thread of a parallel region calls with the address of its arguments.
+    """A function that is called at its address: by other compiled code, or by :meth:`run`.
 
     Args:
         signature: The function's type in numba.
         function: The function.
     """
 
-    def __init__(self, signature: Any, function: Callable[[Any], None]):
+    def __init__(self, signature: Any, function: Callable[..., None]):
         self._signature, self._function = signature, function
         self._code: Any = None
 
@@ -49,7 +49,7 @@ class Compiled:
         return self._code.address
 
     def run(self, arguments: int, count: int) -> None:
-        """Call the function on ``count`` threads."""
+        """Call the function on each of ``count`` threads, with the address of its arguments."""
         openmp.parallel(self.compile(), arguments, count)
 
     def _compiled(self) -> Any:

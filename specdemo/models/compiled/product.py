@@ -6,15 +6,17 @@ are ``LANES`` inputs of the first output, of the second, and so on: [outputs / 4
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from llvmlite import ir
-from numba import carray
+from numba import carray, types
 from torch import Tensor
 
 from specdemo.models.compiled import vectors
+from specdemo.models.compiled.compilation import Compiled
 from specdemo.models.compiled.vectors import (
     ADDRESS,
     INTEGER,
@@ -37,15 +39,19 @@ TILE = 6 if REGISTERS == 32 else 3
 AHEAD_BYTES = 4096
 """Distance of the prefetch. Without it, reading takes a third longer; 2 to 6 KB are equally good."""
 LINE_BYTES = 64
+PRODUCT_ARGUMENTS = 9
 
 BF16, FP16, FP32, INT8 = range(4)
 KINDS = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32, torch.int8: INT8}
 STORED = {BF16: vectors.I16, FP16: vectors.F16, FP32: vectors.F32, INT8: vectors.I8}
 BYTES = {BF16: 2, FP16: 2, FP32: 4, INT8: 1}
 
-WEIGHTS, KIND, INPUTS, BLOCKS, SCALES, BIAS = range(6)
-MATRIX_FIELDS = 6
-"""Fields of a matrix's description, int64: addresses (0 for none), the padded width, the number of blocks."""
+WEIGHTS, KIND, CODE, INPUTS, BLOCKS, SCALES, BIAS = range(7)
+MATRIX_FIELDS = 7
+"""Fields of a matrix's description, int64: addresses (0 for none), the padded width, the number of blocks.
+
+CODE is the address of the product for these weights.
+"""
 
 
 def padded(count: int, multiple: int = LANES) -> int:
@@ -69,11 +75,10 @@ def _widened(b: Any, kind: int, address: Any) -> Any:
     return stored
 
 
-def _tile(kind: int, rows: int) -> Any:
-    """Return a function that multiplies a block by ``rows`` rows."""
+def _tile(kind: int, rows: int) -> Callable[..., None]:
+    """Return a function that emits the product of a block and ``rows`` rows."""
     step_bytes = BYTES[kind] * LANES * BLOCK
 
-    @emitted(NOTHING, ADDRESS, ADDRESS, INTEGER, INTEGER, ADDRESS, INTEGER)
     def tile(
         b: Any, weights: Any, inputs: Any, input_stride: Any, width: Any, results: Any, result_stride: Any
     ) -> None:
@@ -99,26 +104,65 @@ def _tile(kind: int, rows: int) -> Any:
     return tile
 
 
-def _rows_of(kind: int) -> Callable[..., None]:
-    """Return a function that multiplies one block of weights by up to ``TILE`` rows."""
-    tile1, tile2, tile3, tile4, tile5, tile6 = (_tile(kind, min(rows, TILE)) for rows in range(1, 7))
+def _blocks(kind: int) -> Any:
+    """Return a function that multiplies blocks ``first`` to ``last`` of a stream of weights by all rows."""
+    tiles = [_tile(kind, rows) for rows in range(1, TILE + 1)]
 
-    @compiled
-    def rows_of(weights, inputs, stride, rows, width, results, result_stride):
-        if rows == 1:
-            tile1(weights, inputs, stride, width, results, result_stride)
-        elif rows == 2:
-            tile2(weights, inputs, stride, width, results, result_stride)
-        elif rows == 3:
-            tile3(weights, inputs, stride, width, results, result_stride)
-        elif rows == 4:
-            tile4(weights, inputs, stride, width, results, result_stride)
-        elif rows == 5:
-            tile5(weights, inputs, stride, width, results, result_stride)
-        else:
-            tile6(weights, inputs, stride, width, results, result_stride)
+    @emitted(NOTHING, *[INTEGER] * PRODUCT_ARGUMENTS)
+    def blocks(
+        b: Any,
+        weights: Any,
+        inputs: Any,
+        stride: Any,
+        rows: Any,
+        width: Any,
+        results: Any,
+        result_stride: Any,
+        first: Any,
+        last: Any,
+    ) -> None:
+        with vectors.counted(b, first, last) as block:
+            here = at(b, weights, b.mul(block, width), BYTES[kind] * BLOCK)
+            block_results = at(b, results, block, 4 * BLOCK)
+            with vectors.counted(b, integer(0), rows, TILE) as row:
+                x, y = (
+                    at(b, inputs, b.mul(row, stride), 4),
+                    at(b, block_results, b.mul(row, result_stride), 4),
+                )
+                values = here, x, stride, width, y, result_stride
+                vectors.choose(b, b.sub(rows, row), [partial(tile, b, *values) for tile in tiles])
 
-    return rows_of
+    return blocks
+
+
+bf16_blocks, fp16_blocks, fp32_blocks, int8_blocks = map(_blocks, (BF16, FP16, FP32, INT8))
+
+
+def multiply_bf16(weights, inputs, stride, rows, width, results, result_stride, first, last) -> None:
+    bf16_blocks(weights, inputs, stride, rows, width, results, result_stride, first, last)
+
+
+def multiply_fp16(weights, inputs, stride, rows, width, results, result_stride, first, last) -> None:
+    fp16_blocks(weights, inputs, stride, rows, width, results, result_stride, first, last)
+
+
+def multiply_fp32(weights, inputs, stride, rows, width, results, result_stride, first, last) -> None:
+    fp32_blocks(weights, inputs, stride, rows, width, results, result_stride, first, last)
+
+
+def multiply_int8(weights, inputs, stride, rows, width, results, result_stride, first, last) -> None:
+    int8_blocks(weights, inputs, stride, rows, width, results, result_stride, first, last)
+
+
+_SIGNATURE = types.void(*[types.int64] * PRODUCT_ARGUMENTS)
+PRODUCTS = {
+    BF16: Compiled(_SIGNATURE, multiply_bf16),
+    FP16: Compiled(_SIGNATURE, multiply_fp16),
+    FP32: Compiled(_SIGNATURE, multiply_fp32),
+    INT8: Compiled(_SIGNATURE, multiply_int8),
+}
+"""The products, each compiled alone: LLVM would optimize them again in every function that contains them."""
+call_product = vectors.calls(PRODUCT_ARGUMENTS)
 
 
 def _output_of(kind: int) -> Any:
@@ -136,25 +180,6 @@ def _output_of(kind: int) -> Any:
     return output_of
 
 
-def _blocks_of(kind: int) -> Callable[..., None]:
-    """Return a function that multiplies a range of blocks by all rows, as ``multiply`` describes."""
-    rows_of, block_bytes = _rows_of(kind), BYTES[kind] * BLOCK
-
-    @compiled
-    def blocks_of(weights, inputs, stride, rows, width, results, result_stride, first, last):
-        for block in range(first, last):
-            here, result = weights + block * block_bytes * width, results + block * BLOCK * 4
-            row = 0
-            while row < rows:
-                count = min(TILE, rows - row)
-                x, y = inputs + row * stride * 4, result + row * result_stride * 4
-                rows_of(here, x, stride, count, width, y, result_stride)
-                row += count
-
-    return blocks_of
-
-
-bf16_blocks, fp16_blocks, fp32_blocks, int8_blocks = map(_blocks_of, (BF16, FP16, FP32, INT8))
 bf16_output, fp16_output, fp32_output, int8_output = map(_output_of, (BF16, FP16, FP32, INT8))
 BYTES_BF16, BYTES_FP32, BYTES_INT8 = BYTES[BF16], BYTES[FP32], BYTES[INT8]
 
@@ -172,15 +197,8 @@ def multiply(description, inputs, stride, rows, results, result_stride, first, l
         first, last: The part that the calling thread computes.
     """
     matrix = carray(longs(description), (MATRIX_FIELDS,))
-    kind, w, width = matrix[KIND], matrix[WEIGHTS], matrix[INPUTS]
-    if kind == BF16:
-        bf16_blocks(w, inputs, stride, rows, width, results, result_stride, first, last)
-    elif kind == FP16:
-        fp16_blocks(w, inputs, stride, rows, width, results, result_stride, first, last)
-    elif kind == INT8:
-        int8_blocks(w, inputs, stride, rows, width, results, result_stride, first, last)
-    else:
-        fp32_blocks(w, inputs, stride, rows, width, results, result_stride, first, last)
+    code, w, width = matrix[CODE], matrix[WEIGHTS], matrix[INPUTS]
+    call_product(code, w, inputs, stride, rows, width, results, result_stride, first, last)
     outputs = (last - first) * BLOCK
     offset = first * BLOCK * 4
     if matrix[SCALES] != 0:
@@ -273,7 +291,8 @@ def pack(weight: Tensor, bias: Tensor | None = None, parts: int = 1, rounded: bo
     stream = whole.reshape(blocks, BLOCK, -1, LANES).transpose(1, 2).contiguous()
     after = F.pad(scales, (0, -outputs % BLOCK)) if rounded else scales
     added = torch.empty(0) if bias is None else F.pad(bias.detach().float(), (0, -outputs % BLOCK))
-    fields = [stream.data_ptr(), KINDS[weight.dtype], parts * width, blocks]
+    kind = KINDS[weight.dtype]
+    fields = [stream.data_ptr(), kind, PRODUCTS[kind].compile(), parts * width, blocks]
     fields += [tensor.data_ptr() if len(tensor) else 0 for tensor in (after, added)]
     return Matrix(outputs, inputs, (stream, after, added), torch.tensor(fields))
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specdemo.models.compiled import whole_pass as fields
-from specdemo.models.compiled.attention import PAIR, QUERIES
+from specdemo.models.compiled.attention import PAIR, QUERIES, attention
 from specdemo.models.compiled.product import BLOCK, LANES, Matrix, padded
 from specdemo.records.limits import MAX_K
 
@@ -149,7 +149,7 @@ class Stack:
         for name, size in own.items():
             c[name] = offset
             offset += 4 * size
-        c[fields.TEXTS], c[fields.LAYERS] = texts, layers
+        c[fields.TEXTS], c[fields.LAYERS], c[fields.ATTENTION] = texts, layers, attention.compile()
         c[fields.SIZE], c[fields.WIDTH] = hidden, width
         c[fields.HEADS], c[fields.KV_HEADS], c[fields.HEAD_DIM], c[fields.MLP] = heads, kv_heads, d, mlp
         c[fields.TABLE], c[fields.NORM] = self._table.data_ptr(), self._norm.data_ptr()

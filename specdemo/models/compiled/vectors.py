@@ -4,14 +4,15 @@ numba's own loops promise neither. So every sum of a pass is built from these fu
 adds every ``LANES``-th term in turn, and a fixed tree adds the lanes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.ir as ir
 import numpy as np
 from llvmlite import binding
 from numba import njit, types
-from numba.core import config
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 
@@ -182,6 +183,38 @@ def repeated(
     b.cbranch(b.icmp_unsigned("<", following, count), inside, after)
     b.position_at_end(after)
     return results
+
+
+@contextmanager
+def counted(b: Builder, first: Value, last: Value, step: int = 1) -> Iterator[Value]:
+    """Emit ``for i in range(first, last, step)`` around what the block of the ``with`` statement emits."""
+    with cgutils.for_range_slice(b, first, last, integer(step), I64) as (i, _):
+        yield i
+
+
+def choose(b: Builder, number: Value, cases: Sequence[Callable[[], None]]) -> None:
+    """Emit a choice: the first case for 1, the second for 2, …, and the last for all larger numbers."""
+    blocks = [b.append_basic_block(f"case{index + 1}") for index in range(len(cases))]
+    after = b.append_basic_block("chosen")
+    switch = b.switch(number, blocks[-1])
+    for index, (block, case) in enumerate(zip(blocks, cases, strict=True), 1):
+        if index < len(cases):
+            switch.add_case(integer(index), block)
+        b.position_at_end(block)
+        case()
+        b.branch(after)
+    b.position_at_end(after)
+
+
+def calls(count: int) -> Any:
+    """Return a function for compiled code that calls the function at an address with ``count`` integers."""
+
+    @emitted(NOTHING, ADDRESS, *[INTEGER] * count)
+    def call(b: Builder, address: Value, *values: Value) -> None:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * count)
+        b.call(b.inttoptr(address, kind.as_pointer()), values)
+
+    return call
 
 
 # ---- what compiled code needs to read and write memory at an address ----

@@ -10,7 +10,7 @@ import numpy as np
 from numba import carray, types
 
 from specdemo.models.compiled import compilation, vectors
-from specdemo.models.compiled.attention import QUERIES, attend
+from specdemo.models.compiled.attention import QUERIES, call_attention
 from specdemo.models.compiled.compilation import barrier, thread_number
 from specdemo.models.compiled.product import (
     BLOCK,
@@ -37,7 +37,7 @@ from specdemo.models.compiled.vectors import (
 
 (
     # the pass
-    IDS, TEXTS, ROWS, START, SCORED, THREADS,
+    IDS, TEXTS, ROWS, START, SCORED, THREADS, ATTENTION,
     # the model
     LAYERS, SIZE, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP, TABLE, NORM, EMBEDDING, OUTPUT, SETTINGS, SCREEN,
     # the cache
@@ -47,8 +47,8 @@ from specdemo.models.compiled.vectors import (
     OWN, OWN_BYTES, NORMED, SCORES, MIXED,
     # other inputs and outputs
     LOGITS, LOGIT_STRIDE, TAP_PLACES, TAPPED, TAPS, GIVEN, PAIR_NORM, LAST,
-) = range(48)  # fmt: skip
-FIELDS = 48
+) = range(49)  # fmt: skip
+FIELDS = 49
 """Fields of a pass, int64; addresses are 0 if a pass has no such thing.
 
 A pass has TEXTS · ROWS rows: ROWS new tokens of each text, from position START on. The last SCORED rows get
@@ -174,8 +174,8 @@ def mix(c, rows, layer, me, own):
         which, first = query // of_head, query % of_head
         count = min(QUERIES, end - query, of_head - first)
         cache = layer * c[TEXTS] * kv + which
-        attend(
-            c[QUERY] + query * d * NUMBER, count, first, group, d,
+        call_attention(
+            c[ATTENTION], c[QUERY] + query * d * NUMBER, count, first, group, d,
             c[KEYS] + cache * d * capacity * NUMBER, c[VALUES] + cache * capacity * width * NUMBER,
             capacity, width, c[START], scores, mixed,
         )  # fmt: skip
