@@ -14,7 +14,7 @@ from huggingface_hub import constants, errors, snapshot_download
 from tqdm.asyncio import tqdm_asyncio
 
 from specdemo.pairs.embedded import Progress, silent
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, reason_of
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
 UNWANTED = ("*/*", "consolidated*")
@@ -168,8 +168,7 @@ def _sentence(name: str, revision: str | None, error: Exception) -> str:
         return (
             f"Cannot load {wanted}: the hub cannot be reached and the cache lacks it; check the connection."
         )
-    reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
-    return f"Fetching {wanted} failed ({reason.rstrip('.')}); check the connection and try again."
+    return f"Fetching {wanted} failed ({reason_of(error)}); check the connection and try again."
 
 
 def disk_is_full(error: BaseException | None) -> bool:

@@ -5,12 +5,13 @@ Unlike in ``models.runtime``, results need not be bitwise identical for differen
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.models.attention import additive_mask
@@ -18,7 +19,7 @@ from specdemo.models.execution import CACHE
 from specdemo.models.layer_views import decoder_layers, hidden_states
 from specdemo.pairs.embedded import embedded_target, printing
 from specdemo.pairs.hardware import played, precision_for, processor_flags
-from specdemo.pairs.model_loader import DTYPES, loading
+from specdemo.pairs.model_loader import DTYPES, load_causal_lm
 from specdemo.shipped import EMBEDDED
 
 BATCHED_ATTENTION = "specdemo_batched"
@@ -48,7 +49,7 @@ def target_folder(target: str) -> str:
 
 def load_target(folder: str, device: torch.device, precision: str = "bf16") -> PreTrainedModel:
     """Load the target in ``folder`` or with this hub id; raise ``UserError`` if it cannot be loaded."""
-    model = loading(AutoModelForCausalLM.from_pretrained, folder, dtype=DTYPES[precision])
+    model: Any = load_causal_lm(folder, dtype=DTYPES[precision])
     return model.to(device).eval()
 
 
