@@ -119,14 +119,22 @@ class CastEmbedding(nn.Module):
         return self.inner(ids).to(self._dtype)
 
 
-def borrowed_embedding(owner: nn.Module, dtype: torch.dtype | None) -> nn.Embedding | CastEmbedding:
+def borrowed_embedding(
+    owner: nn.Module, width: int, dtype: torch.dtype | None
+) -> nn.Embedding | CastEmbedding:
     """Return the embedding of ``owner`` for use in a draft.
 
     Args:
         owner: The target.
+        width: Size of the draft's hidden states.
         dtype: Type in which the draft computes; None for the type of the embedding.
+
+    Raises:
+        ValueError: The embedding has another width.
     """
     embedding = input_embedding(owner)
+    if embedding.embedding_dim != width:
+        raise ValueError(f"made for a target of width {width}, not {embedding.embedding_dim}")
     if dtype is None or dtype == embedding.weight.dtype:
         return embedding
     return CastEmbedding(embedding, dtype)

@@ -122,8 +122,8 @@ def load_draft(
         attention: Name of the attention implementation in transformers.
         dtype: Type in which the draft computes; None for the target's type.
     """
-    embedding = borrowed_embedding(target, dtype)
     config = AutoConfig.from_pretrained(folder)
+    embedding = borrowed_embedding(target, config.hidden_size, dtype)
     config._attn_implementation = attention
     state = load_weights(folder)
     draft = ReducedHeadDraft(config, embedding, state["id_map"])

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM
 
 from specdemo.models.draft_files import SCALE
-from specdemo.models.feature_draft import feature_draft_for, save_feature_draft
+from specdemo.models.feature_draft import CONFIG_FILE, feature_draft_for, save_feature_draft
 from specdemo.models.reduced_draft import save_draft, slice_of_target
 from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.sources import Sources
@@ -274,4 +274,34 @@ def test_a_damaged_feature_draft_is_refused(whole, tmp_path, damage):
     with pytest.raises(
         UserError, match=rf"^Cannot load a feature draft of this target from {tmp_path} \({words}\); name"
     ):
+        assemble_pair(Sources(whole, "none", feature_draft=str(tmp_path), **ON_CPU))
+
+
+@pytest.mark.parametrize("part", ["draft", "feature_draft"])
+def test_a_draft_for_a_target_of_another_width_is_refused(whole, tmp_path, part):
+    target = tiny_llama(len(TOKENIZER), 0, torch.float32, width=32)
+    if part == "draft":
+        save_draft(slice_of_target(target, [0], torch.arange(100)), tmp_path)
+    else:
+        save_feature_draft(feature_draft_for(target, torch.arange(100)), tmp_path)
+    with pytest.raises(UserError, match=r"\(made for a target of width 32, not 16\); name a folder"):
+        assemble_pair(Sources(**{"target": whole, "draft": "none", part: str(tmp_path)}, **ON_CPU))
+
+
+@pytest.mark.parametrize("wrong_id", [-1, 2])
+def test_a_draft_with_damaged_token_ids_is_refused(whole, tmp_path, wrong_id):
+    ids = torch.arange(100)
+    ids[3] = wrong_id
+    target = tiny_llama(len(TOKENIZER), 0, torch.float32)
+    save_draft(slice_of_target(target, [0], ids), tmp_path)
+    with pytest.raises(UserError, match=r"^The token ids in this draft's files are damaged; copy"):
+        assemble_pair(Sources(whole, str(tmp_path), **ON_CPU))
+
+
+def test_a_feature_draft_for_a_deeper_target_is_refused(whole, tmp_path):
+    target = tiny_llama(len(TOKENIZER), 0, torch.float32)
+    save_feature_draft(feature_draft_for(target, torch.arange(100)), tmp_path)
+    facts = tmp_path / CONFIG_FILE
+    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"taps": [1, 7]}))
+    with pytest.raises(UserError, match=r"\(made for a target of more than 2 layers\); name a folder"):
         assemble_pair(Sources(whole, "none", feature_draft=str(tmp_path), **ON_CPU))
