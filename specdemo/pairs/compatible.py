@@ -183,8 +183,11 @@ def require_known_ids(id_map: torch.Tensor, target: PreTrainedModel) -> None:
 def notes_on(target: PreTrainedModel, tokenizer: Any) -> str:
     """Return sentences for the page on what differs from the target's usual decoding; often empty."""
     settings = target.generation_config
-    values = {name: getattr(settings, name, None) for name in UNCHANGED_BY}
-    ignored = [name for name, value in values.items() if value and value != UNCHANGED_BY[name]]
+    ignored = [
+        name
+        for name, neutral in UNCHANGED_BY.items()
+        if getattr(settings, name, None) not in (None, neutral, [], {})
+    ]
     rows = vocabulary_of(target)
     unknown = sorted((token, name) for name, token in tokenizer.get_vocab().items() if token >= rows)
     notes = [f"Not applied of the target's generation settings: {', '.join(ignored)}."] if ignored else []

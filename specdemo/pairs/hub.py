@@ -54,8 +54,8 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
     """
     if Path(name).is_file():
         raise UserError(
-            f"{name} is a file, and single files such as GGUF are not loaded; name the folder of a checkpoint "
-            "that was saved as safetensors."
+            f"{name} is a file, and single files such as GGUF are not loaded; name the folder of a "
+            "checkpoint that was saved as safetensors."
         )
     if Path(name).is_dir():
         if revision is not None:
