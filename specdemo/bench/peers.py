@@ -25,7 +25,7 @@ from specdemo.models.layer_views import input_embedding, output_layer
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft
 from specdemo.pairs.embedded import embedded_gguf, embedded_target
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.model_loader import DTYPES, ROUNDED, loading
+from specdemo.pairs.model_loader import DTYPES, ROUNDED, load_causal_lm
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import NONE
 from specdemo.records.limits import UserError
@@ -61,7 +61,7 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
     precision = ROUNDED if pair.precision == ROUNDED else "fp32"
     with tempfile.TemporaryDirectory() as folder:
         if is_reduced_draft(draft_path):
-            host = loading(AutoModelForCausalLM.from_pretrained, target, dtype=DTYPES[precision]).eval()
+            host = load_causal_lm(target, dtype=DTYPES[precision]).eval()
             full_vocabulary(draft_path, host).save_pretrained(folder)
             draft = folder
         yield PeerModels(target, draft, gguf, pair.eos_ids, precision, torch.get_num_threads())

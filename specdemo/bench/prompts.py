@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdemo.records.limits import UserError, parse_config
+from specdemo.records.limits import UserError, parse_config, reason_of
 from specdemo.records.trace import Mode, RunConfig
 from specdemo.shipped import PROMPTS
 
@@ -80,7 +80,7 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read the prompts from {path}: {error}.") from error
+        raise UserError(f"Cannot read the prompts from {path}: {reason_of(error)}.") from error
     prompts = [_prompt(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise UserError(f"{path} has no prompts; write one JSON object per line.")

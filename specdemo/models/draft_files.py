@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from specdemo.models.layer_views import input_embedding
-from specdemo.records.limits import UserError
+from specdemo.models.tensor_account import listed_faults
+from specdemo.records.limits import UserError, reason_of
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -44,7 +45,7 @@ def save_weights(state: dict[str, Tensor], folder: Path) -> None:
             for new in Path(scratch).iterdir():
                 new.rename(folder / new.name)
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or reason_of(error)
         raise UserError(f"Cannot write {folder}: {reason}; choose another place.") from error
 
 
@@ -118,14 +119,22 @@ class CastEmbedding(nn.Module):
         return self.inner(ids).to(self._dtype)
 
 
-def borrowed_embedding(owner: nn.Module, dtype: torch.dtype | None) -> nn.Embedding | CastEmbedding:
+def borrowed_embedding(
+    owner: nn.Module, width: int, dtype: torch.dtype | None
+) -> nn.Embedding | CastEmbedding:
     """Return the embedding of ``owner`` for use in a draft.
 
     Args:
         owner: The target.
+        width: Size of the draft's hidden states.
         dtype: Type in which the draft computes; None for the type of the embedding.
+
+    Raises:
+        ValueError: The embedding has another width.
     """
     embedding = input_embedding(owner)
+    if embedding.embedding_dim != width:
+        raise ValueError(f"made for a target of width {width}, not {embedding.embedding_dim}")
     if dtype is None or dtype == embedding.weight.dtype:
         return embedding
     return CastEmbedding(embedding, dtype)
@@ -141,9 +150,27 @@ def filled(
         state: Tensors from :func:`load_weights`.
         embedding: The target's embedding, which the draft shares. It is not changed.
         dtype: Type of the draft's own parameters; None for the type of the embedding.
+
+    Raises:
+        ValueError: The tensors of ``state`` are not exactly the draft's own; the message names the first.
     """
+    borrowed = {id(tensor) for tensor in embedding.parameters()}
+    own = {k: v for k, v in draft.state_dict(keep_vars=True).items() if id(v) not in borrowed}
+    changed = {
+        name
+        for name in own.keys() & state.keys()
+        if own[name].shape != state[name].shape
+        or own[name].is_floating_point() != state[name].is_floating_point()
+    }
+    faults = {
+        "missing": own.keys() - state.keys(),
+        "unexpected": state.keys() - own.keys(),
+        "of another shape or type": changed,
+    }
+    if listed := listed_faults(faults):
+        raise ValueError(listed)
     draft.load_state_dict(state, strict=False)
-    return place_like(draft, embedding.weight, dtype, {id(tensor) for tensor in embedding.parameters()})
+    return place_like(draft, embedding.weight, dtype, borrowed)
 
 
 def place_like(

@@ -369,7 +369,9 @@ def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | Non
     """
     raw = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     config = FeatureConfig(**{**raw, "taps": tuple(raw["taps"])})
-    embedding = borrowed_embedding(target, dtype)
+    if max(config.taps) >= (layers := len(decoder_layers(target))):
+        raise ValueError(f"made for a target of more than {layers} layers")
+    embedding = borrowed_embedding(target, config.hidden_size, dtype)
     state = load_weights(folder)
     draft = FeatureDraft(config, embedding, state["id_map"])
     draft.screen = screen_in(state)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues, LlamaCache
+from specdemo.records.limits import reason_of
 
 MAX_FREE_CACHES = 6
 """Maximum number of unused caches kept for later runs. The one unused for longest is dropped first."""
@@ -138,7 +139,7 @@ class GraphedExecution(FusedExecution):
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:  # torch's error if the pass cannot be recorded
-                self.failure = (str(error).splitlines() or [type(error).__name__])[0][:200]
+                self.failure = reason_of(error)
 
     def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
         """Run a pass, from a recording if there is one. Results are copied, since replays reuse memory."""

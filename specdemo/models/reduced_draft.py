@@ -4,6 +4,7 @@ import copy
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -103,8 +104,11 @@ def save_draft(draft: ReducedHeadDraft, folder: Path) -> None:
 
 
 def is_reduced_draft(folder: Path) -> bool:
-    """Return whether ``folder`` holds files written by :func:`save_draft`."""
-    return "id_map" in weight_names(folder) and (folder / "config.json").is_file()
+    """Return whether ``folder`` holds files written by :func:`save_draft`; False if they are damaged."""
+    try:
+        return "id_map" in weight_names(folder) and (folder / "config.json").is_file()
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+        return False
 
 
 def load_draft(
@@ -118,8 +122,8 @@ def load_draft(
         attention: Name of the attention implementation in transformers.
         dtype: Type in which the draft computes; None for the target's type.
     """
-    embedding = borrowed_embedding(target, dtype)
     config = AutoConfig.from_pretrained(folder)
+    embedding = borrowed_embedding(target, config.hidden_size, dtype)
     config._attn_implementation = attention
     state = load_weights(folder)
     draft = ReducedHeadDraft(config, embedding, state["id_map"])

@@ -10,13 +10,40 @@ from specdemo.models.attention import ATTENTION, UnsupportedAttentionError
 from specdemo.models.execution import CausalLM
 from specdemo.models.layer_views import input_embedding, output_layer, vocabulary_of
 from specdemo.models.runtime import ModelRuntime, capacity_for
-from specdemo.records.limits import UserError
+from specdemo.models.tensor_account import NAMED
+from specdemo.records.limits import UserError, show
 
 PROBE_TOKENS = 32
 PROBE_CACHE = 2048
 SAME_UP_TO = 0.1
 """Maximum relative distance of logits that count as equal. Rounding to bf16 stays below this distance."""
 PLAIN = "choose a model with plain attention"
+UNCHANGED_BY: dict[str, Any] = {
+    "repetition_penalty": 1,
+    "encoder_repetition_penalty": 1,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "bad_words_ids": None,
+    "force_words_ids": None,
+    "constraints": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "sequence_bias": None,
+    "exponential_decay_length_penalty": None,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "num_beams": 1,
+    "penalty_alpha": 0,
+    "dola_layers": None,
+    "guidance_scale": 1,
+    "watermarking_config": None,
+    "stop_strings": None,
+    "token_healing": False,
+}
+"""Settings of ``generate`` in transformers that change a greedy text and are not applied here, with the value
+at which they change nothing."""
 
 
 def require_same_tokens(target: Any, draft: Any) -> None:
@@ -138,17 +165,37 @@ def align_rows(target: PreTrainedModel, draft: PreTrainedModel) -> torch.Tensor 
 
 
 def require_known_ids(id_map: torch.Tensor, target: PreTrainedModel) -> None:
-    """Check that the target has every id in a draft's ``id_map``.
+    """Check that the target has every id in a draft's ``id_map``, and that the map has each id once.
 
     Raises:
-        UserError: The target lacks an id; the message names the largest id of the map.
+        UserError: The map is damaged, or the target lacks an id; the message names the largest id of the map.
     """
     rows = output_layer(target).weight.shape[0]
+    if not len(id_map) or int(id_map.min()) < 0 or len(id_map.unique()) < len(id_map):
+        raise UserError("The token ids in this draft's files are damaged; copy its files again.")
     if int(id_map.max()) >= rows:
         raise UserError(
             f"This draft writes token {int(id_map.max())}, which the target's {rows} tokens do not include; "
             "use it with the target it was distilled from."
         )
+
+
+def notes_on(target: PreTrainedModel, tokenizer: Any) -> str:
+    """Return sentences for the page on what differs from the target's usual decoding; often empty."""
+    settings = target.generation_config
+    ignored = [
+        name
+        for name, neutral in UNCHANGED_BY.items()
+        if getattr(settings, name, None) not in (None, neutral, [], {})
+    ]
+    rows = vocabulary_of(target)
+    unknown = sorted((token, name) for name, token in tokenizer.get_vocab().items() if token >= rows)
+    notes = [f"Not applied of the target's generation settings: {', '.join(ignored)}."] if ignored else []
+    if unknown:
+        first = ", ".join(show(name) for _, name in unknown[:NAMED])
+        more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+        notes.append(f"The target has no embedding for {first}{more}; prompts with these tokens are refused.")
+    return " ".join(notes)
 
 
 def _named(token: str | None) -> str:

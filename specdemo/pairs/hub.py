@@ -14,9 +14,10 @@ from huggingface_hub import constants, errors, snapshot_download
 from tqdm.asyncio import tqdm_asyncio
 
 from specdemo.pairs.embedded import Progress, silent
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, reason_of
 
-WANTED = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
+WANTED = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.tokenizer")
+"""The last three are tokenizers: ``tokenizer.model``, ``spiece.model``, ``sentencepiece.bpe.model``, …"""
 UNWANTED = ("*/*", "consolidated*")
 """Files that transformers does not read: copies of the weights for other programs."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -49,18 +50,28 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
         progress: Called with each phase and the share that is done.
 
     Raises:
-        UserError: The checkpoint cannot be fetched, or it has no safetensors files.
+        UserError: The checkpoint cannot be fetched, is an adapter, or has no safetensors files.
     """
+    if Path(name).is_file():
+        raise UserError(
+            f"{name} is a file, and single files such as GGUF are not loaded; name the folder of a "
+            "checkpoint that was saved as safetensors."
+        )
     if Path(name).is_dir():
         if revision is not None:
             raise UserError(f"{name} is a folder and has no revision {revision}; leave the revision out.")
         folder = Path(name)
     else:
         folder = _from_hub(name, revision, progress)
+    if (folder / "adapter_config.json").is_file():
+        raise UserError(
+            f"{name} is an adapter of another model; merge it into that model and save the result as "
+            "safetensors."
+        )
     if not any(folder.glob("*.safetensors")):
         raise UserError(
-            f"{name} has no weights in safetensors files, and other formats are not loaded since they can "
-            "run code; choose a checkpoint that was saved as safetensors."
+            f"{name} has no weights in safetensors files, and GGUF and pickles are not loaded; choose a "
+            "checkpoint that was saved as safetensors."
         )
     return Files(name, folder, folder.name if COMMIT.fullmatch(folder.name) else None)
 
@@ -168,8 +179,7 @@ def _sentence(name: str, revision: str | None, error: Exception) -> str:
         return (
             f"Cannot load {wanted}: the hub cannot be reached and the cache lacks it; check the connection."
         )
-    reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
-    return f"Fetching {wanted} failed ({reason.rstrip('.')}); check the connection and try again."
+    return f"Fetching {wanted} failed ({reason_of(error)}); check the connection and try again."
 
 
 def disk_is_full(error: BaseException | None) -> bool:

@@ -184,13 +184,13 @@ class Lanes:
     def warm_up(self) -> None:
         """Run a short race, so that the first real run is not slowed by one-time work."""
         config = RunConfig(
-            prompt="",
+            prompt="The sky is",
             mode=Mode.RAW,
             max_new_tokens=8,
             drafter=self.pair.default_drafter,
             draft_alone=self.pair.draft is not None,
         )
-        for _ in self.race(config, self.pair.tokenizer("The sky is")["input_ids"]):
+        for _ in self.race(config, self.pair.prompt_ids(config)):
             pass
 
     def _alone(

@@ -70,7 +70,9 @@ def _blank_run(pair: Pair, config: RunConfig, prompt_ids: list[int], calibration
         pair=pair.names,
         device=pair.place,
         precision=pair.precision,
-        arithmetic=" ".join(filter(None, [pair.precision_reason, ROUGHLY if calibration.is_rough else ""])),
+        arithmetic=" ".join(
+            filter(None, [pair.precision_reason, pair.notes, ROUGHLY if calibration.is_rough else ""])
+        ),
         versions=versions(),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         calibration=calibration,

@@ -11,6 +11,7 @@ from specdemo.models.compiled.openmp import missing
 from specdemo.models.draft_files import count_parameters
 from specdemo.models.reduced_draft import is_reduced_draft
 from specdemo.pairs.calibrate import choose_threads
+from specdemo.pairs.compatible import notes_on
 from specdemo.pairs.embedded import Progress, cache_folder, mended_target, silent
 from specdemo.pairs.hardware import arithmetic_of, best_device, chosen_device, precision_for
 from specdemo.pairs.hub import Files, within
@@ -132,6 +133,7 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     if precision == AUTO_PRECISION:
         precision = NAMES.get(target.dtype, "fp32")
     tokenizer = tokenizer_of(target_found)
+    notes = notes_on(target, tokenizer)
     # Drafts that use the target's parts come before ``finished``, which converts the target.
     embedding = loader.shared_embedding(target)
     draft, id_map = loader.draft(draft_found, target, tokenizer, within(progress, 0.9, 1.0), embedding)
@@ -152,6 +154,7 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
         target_revision=target_found.revision,
         draft_revision=draft_found.revision if draft_found else None,
         precision_reason=arithmetic_of(place, precision, drafts),
+        notes=notes,
     )
     return pair if checked_on is None else _moved(pair, place)
 

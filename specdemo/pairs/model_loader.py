@@ -23,6 +23,7 @@ from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.layer_views import first_layers, input_embedding, is_dispatched
 from specdemo.models.n_gram import NGramTable, load_n_gram
 from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
+from specdemo.models.tensor_account import loading_faults
 from specdemo.pairs.compatible import (
     PLAIN,
     align_rows,
@@ -34,7 +35,7 @@ from specdemo.pairs.compatible import (
 from specdemo.pairs.embedded import Progress, silent
 from specdemo.pairs.hub import Files, counting_bar
 from specdemo.pairs.placement import Placement
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, reason_of
 
 if TYPE_CHECKING:  # numba takes half a second to import
     from specdemo.models.compiled.feature import CompiledFeatureDraft
@@ -91,13 +92,11 @@ class Loader:
             most = {torch.device(name).index: count for name, count in shards.items()}
             options = {"device_map": "auto", "max_memory": most}
         with weights_counted(files.name, progress):
-            model = loading(
-                AutoModelForCausalLM.from_pretrained,
+            model: Any = load_causal_lm(
                 str(files.folder),
                 files.name,
                 dtype=DTYPES[self.precision],
                 attn_implementation=ATTENTION,
-                use_safetensors=True,
                 **options,
             )
         if shards is None:
@@ -152,7 +151,8 @@ class Loader:
         if is_reduced_draft(files.folder):
             dtype = torch.float32 if self.on_cpu else None
             again = partial(load_draft, files.folder, target, ATTENTION, dtype)
-            small = again()
+            with _trained("a draft", "model", files.folder):
+                small = again()
             require_known_ids(small.id_map, target)
             return self.executable(small, embedding is not None, embedding, again), small.id_map
         draft = self.model("draft", files, progress)
@@ -170,14 +170,9 @@ class Loader:
         """
         if path is None:
             return None
-        try:
-            dtype = torch.float32 if self.on_cpu else None
+        dtype = torch.float32 if self.on_cpu else None
+        with _trained("a feature draft", "feature", path):
             found = load_feature_draft(path, target, dtype)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            raise UserError(
-                f"Cannot load a feature draft of this target from {path}; name a folder written by "
-                "`specdemo train --kind feature` for it."
-            ) from error
         require_known_ids(found.id_map, target)
         if embedding is None:
             return found
@@ -193,13 +188,8 @@ class Loader:
         """
         if path is None:
             return None
-        try:
+        with _trained("a table of n-grams", "n-gram", path):
             return load_n_gram(path, target.config.get_text_config().vocab_size)
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise UserError(
-                f"Cannot load a table of n-grams of this target from {path}; name a folder written by "
-                "`specdemo train --kind n-gram` for it."
-            ) from error
 
     def executable(
         self,
@@ -275,6 +265,18 @@ def tokenizer_of(files: Files) -> Any:
     return loading(AutoTokenizer.from_pretrained, str(files.folder), files.name)
 
 
+@contextmanager
+def _trained(what: str, kind: str, path: Path) -> Iterator[None]:
+    """Raise ``UserError`` for any error of reading a draft that ``specdemo train`` wrote to ``path``."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"Cannot load {what} of this target from {path} ({reason_of(error)}); name a folder written by "
+            f"`specdemo train --kind {kind}` for it."
+        ) from error
+
+
 _ONE_AT_A_TIME = threading.RLock()
 """A lock around loading: transformers' progress hook and torch's default dtype are global."""
 
@@ -293,6 +295,34 @@ def weights_counted(name: str, progress: Progress) -> Iterator[None]:
             yield
         finally:
             set_tqdm_hook(before)
+
+
+def load_causal_lm(path: str, name: str | None = None, **options: Any) -> PreTrainedModel:
+    """Load a causal language model of transformers from safetensors files, which must hold all its tensors.
+
+    Args:
+        path, name: As for :func:`loading`.
+        options: Other arguments of ``from_pretrained``.
+
+    Raises:
+        UserError: The model cannot be loaded, or its files do not hold exactly the tensors of its
+            architecture, except those that transformers declares optional.
+    """
+    model, found = loading(
+        AutoModelForCausalLM.from_pretrained,
+        path,
+        name,
+        use_safetensors=True,
+        ignore_mismatched_sizes=True,  # they are refused below, with their names
+        output_loading_info=True,
+        **options,
+    )
+    if faults := loading_faults(model, found):
+        raise UserError(
+            f"Cannot load {name or path}: its weights are not those of the {type(model).__name__} that its "
+            f"configuration describes ({faults}); choose a complete checkpoint of a causal language model."
+        )
+    return model
 
 
 def loading(loader: Callable[..., Any], path: str, name: str | None = None, **options: Any) -> Any:
@@ -316,7 +346,11 @@ def loading(loader: Callable[..., Any], path: str, name: str | None = None, **op
     except Exception as error:  # each library that reads files raises errors of its own
         if error.args == (ATTENTION,):  # raised by models that do not support registered attentions
             raise UserError(f"{name} does not let its attention be replaced; {PLAIN}.") from error
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        if "conversion of the weights" in str(error):  # transformers names the tensors only in its log
+            raise UserError(
+                f"Cannot load {name}: tensors of its layers are missing or have the wrong shape; choose a "
+                "complete checkpoint of a causal language model."
+            ) from error
         raise UserError(
-            f"Cannot load {name}: {reason}. Check the name or folder and the connection."
+            f"Cannot load {name}: {reason_of(error)}. Check the name or folder and the connection."
         ) from error

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from specdemo.models.n_gram import NGramTable
 from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.hardware import place_of
 from specdemo.records.drafter_kinds import FEATURE_DRAFT, NEEDED_NAMES, PROMPT_LOOKUP, drafters_with
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, show
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Mode, RunConfig
 
@@ -44,6 +45,7 @@ class Pair:
         target_revision: Commit of a target from the hub.
         draft_revision: Commit of a draft model from the hub.
         precision_reason: A sentence that explains ``precision``.
+        notes: Sentences on what differs from the target's usual decoding; often empty.
         costs: The pair's pass costs.
     """
 
@@ -60,6 +62,7 @@ class Pair:
     target_revision: str | None = None
     draft_revision: str | None = None
     precision_reason: str = ""
+    notes: str = ""
     costs: PassCosts = field(default_factory=PassCosts)
 
     @property
@@ -111,20 +114,31 @@ class Pair:
 
         Raises:
             UserError: The mode is chat but the target has no chat template, the prompt has no tokens, or it
-                fills the target's context.
+                fills the target's context or has a token that the target has no embedding for.
         """
         if config.mode is Mode.CHAT and self.tokenizer.chat_template is None:
             raise UserError(f"{self.target_name} has no chat template; choose raw continuation.")
         ids = encode_prompt(self.tokenizer, config.prompt, config.mode)
         if not ids:
             raise UserError("The prompt is empty; write something for the models to continue.")
+        unknown = next((token for token in ids if token >= self.vocab), None)
+        if unknown is not None:
+            piece = show(self.tokenizer.convert_ids_to_tokens(unknown))
+            raise UserError(
+                f"{self.target_name} has no embedding for the token {piece} in this prompt; leave it out or "
+                "choose another target."
+            )
         if len(ids) >= (most := readable_positions(self.target.config)):
             raise UserError(f"The prompt has {len(ids):,} tokens, the target reads {most:,}; shorten it.")
         return ids
 
     def script_ids(self, script: str) -> list[int]:
-        """Return the ids that the ``scripted`` drafter proposes: ``script``, without special tokens."""
-        return list(self.tokenizer(script, add_special_tokens=False)["input_ids"])
+        """Return the ids that the ``scripted`` drafter proposes: ``script``, without special tokens.
+
+        They end before the first id that the target has no embedding for, since it would be rejected.
+        """
+        ids = self.tokenizer(script, add_special_tokens=False)["input_ids"]
+        return list(takewhile(lambda token: token < self.vocab, ids))
 
     def drop_recordings(self) -> None:
         """Delete recordings of passes. Later runs make new ones."""

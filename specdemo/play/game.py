@@ -188,9 +188,9 @@ def play_turn(pair: Pair, request: TurnRequest, stop: Stop = never) -> Iterator[
 
 
 def one_round_config(text: str, tokens: int, **drafter: str) -> RunConfig:
-    """Return the settings of a greedy run for :func:`one_round`, with k = ``tokens``, at most ``MAX_K``."""
+    """Return the settings of a greedy run for :func:`one_round`, with k = ``tokens``, from 1 to ``MAX_K``."""
     request = {"prompt": text, "mode": Mode.RAW, "max_new_tokens": MAX_K + 1, "baseline": False}
-    return parse_config({**request, "k": min(tokens, MAX_K), **drafter})
+    return parse_config({**request, "k": max(1, min(tokens, MAX_K)), **drafter})
 
 
 def one_round(pair: Pair, config: RunConfig, prompt_ids: list[int]) -> Round:

@@ -219,6 +219,12 @@ def show(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
+def reason_of(error: BaseException) -> str:
+    """Return the first line of an error's message, without the mark at its end; its type if it has none."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:200].rstrip(" .:;!")
+
+
 def unknown_pair(name: object, names: Iterable[str]) -> UserError:
     """Return the error for an unknown pair name; ``names`` are the valid ones."""
     return UserError(f"Unknown pair of models {show(name)}; choose one of: {', '.join(names)}.")

@@ -340,7 +340,8 @@ class Run:
         pieces: Bytes of every token that occurs in the run, in base64, by token id.
         specials: Ids among ``pieces`` that are control tokens. The page shows them as labels.
         totals: The figures at the end of the run, with the fields of ``figures.Totals``.
-        arithmetic: Sentences on the precision of weights, drafts and arithmetic; empty if unknown.
+        arithmetic: Sentences on the precision of weights, drafts and arithmetic, and on settings of the
+            target that are not applied; empty if unknown.
         watched: The server that wrote the run; None if this program did. In a watched run, ids are not from
             a vocabulary: they number the pieces of text, and ``UNKNOWN_ID`` stands for tokens without text.
     """

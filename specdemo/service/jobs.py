@@ -19,7 +19,7 @@ from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events
 from specdemo.records.events import Event
-from specdemo.records.limits import UserError, parse_config
+from specdemo.records.limits import UserError, parse_config, reason_of
 from specdemo.service.queue import Events, Stop
 
 FREQUENT = frozenset({"round", "progress"})
@@ -130,8 +130,7 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
                 "The device ran out of memory; ask for fewer tokens or a shorter prompt, or try again later."
             )
         elif isinstance(error, torch.AcceleratorError) or "CUDA error" in str(error):
-            reason = str(error).splitlines()[0][:120]
-            sentence = f"The device failed ({reason}); please try again in a minute."
+            sentence = f"The device failed ({reason_of(error)}); please try again in a minute."
             failure = LostDeviceError(sentence, device_lost=not devices_answer())
         else:
             raise

@@ -13,7 +13,7 @@ from typing import Any
 from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, reason_of
 from specdemo.service.jobs import FailedError, devices_answer, drop_unused
 from specdemo.service.queue import Stop
 
@@ -214,8 +214,7 @@ class _PooledPair:
             failure = str(error)
         except BaseException as error:  # otherwise the thread would end and every visitor would wait forever
             traceback.print_exc()
-            reason = (str(error).splitlines() or [""])[0][:200]
-            failure = f"The models could not be loaded ({type(error).__name__}: {reason})."
+            failure = f"The models could not be loaded ({type(error).__name__}: {reason_of(error)})."
         if failure is not None:
             _log.error("Loading %s failed: %s", self.name, failure)
             failure = without_folders(failure)

@@ -5,20 +5,23 @@ Unlike in ``models.runtime``, results need not be bitwise identical for differen
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.models.attention import additive_mask
 from specdemo.models.execution import CACHE
-from specdemo.models.layer_views import decoder_layers, hidden_states
+from specdemo.models.layer_views import decoder_layers, hidden_states, vocabulary_of
 from specdemo.pairs.embedded import embedded_target, printing
 from specdemo.pairs.hardware import played, precision_for, processor_flags
-from specdemo.pairs.model_loader import DTYPES, loading
+from specdemo.pairs.hub import fetch_checkpoint
+from specdemo.pairs.model_loader import DTYPES, load_causal_lm
+from specdemo.records.limits import UserError
 from specdemo.shipped import EMBEDDED
 
 BATCHED_ATTENTION = "specdemo_batched"
@@ -42,13 +45,15 @@ def batch_precision(device: torch.device) -> str:
 
 
 def target_folder(target: str) -> str:
-    """Return the folder or hub id of ``target``; prepare the files of the embedded target if needed."""
-    return str(embedded_target(printing())) if target == EMBEDDED else target
+    """Return the folder of ``target``; fetch its files if they are not on this machine."""
+    if target == EMBEDDED:
+        return str(embedded_target(printing()))
+    return str(fetch_checkpoint(target, progress=printing()).folder)
 
 
 def load_target(folder: str, device: torch.device, precision: str = "bf16") -> PreTrainedModel:
-    """Load the target in ``folder`` or with this hub id; raise ``UserError`` if it cannot be loaded."""
-    model = loading(AutoModelForCausalLM.from_pretrained, folder, dtype=DTYPES[precision])
+    """Load the target in ``folder``; raise ``UserError`` if it cannot be loaded."""
+    model: Any = load_causal_lm(folder, dtype=DTYPES[precision])
     return model.to(device).eval()
 
 
@@ -88,6 +93,8 @@ class BatchedDecoder:
         ones = [torch.ones_like(row) for row in rows_of_ids]
         self._mask = pad_sequence(ones, batch_first=True, padding_side="left")
         width = ids.shape[1]
+        if int(ids.max()) >= vocabulary_of(self._model):
+            raise UserError("The target has no embedding for a token of a prompt; choose another target.")
         for layer in self._layers:
             layer.begin(len(prompts), width + new_tokens)
         logits, states = [], []

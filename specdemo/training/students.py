@@ -20,7 +20,7 @@ from specdemo.models.feature_draft import (
 from specdemo.models.reduced_draft import ReducedHeadDraft, load_draft, save_draft, slice_of_target
 from specdemo.models.screened_head import fit_screen
 from specdemo.pairs.compatible import require_known_ids
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, reason_of
 from specdemo.training.budget import FEATURE
 from specdemo.training.labelled_text import LabelledSequence
 
@@ -175,13 +175,13 @@ def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
             student = FeatureStudent(_in_fp32(load_feature_draft(folder, target)))
         else:
             student = ModelStudent(_in_fp32(load_draft(folder, target, ATTENTION)))
-        text, config = target.config.get_text_config(), student.module.config
-        taps = getattr(config, "taps", None)
-        if config.hidden_size != text.hidden_size or taps not in (None, default_taps(text.num_hidden_layers)):
-            raise ValueError(f"made for a target of width {config.hidden_size} with taps {taps}")
+        taps = getattr(student.module.config, "taps", None)
+        if taps not in (None, default_taps(target.config.get_text_config().num_hidden_layers)):
+            raise ValueError(f"made for a target with taps {taps}")
     except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
-            f"Cannot continue from {folder}; name a {kind} draft that specdemo train made for this target."
+            f"Cannot continue from {folder} ({reason_of(error)}); name a {kind} draft that specdemo train "
+            "made for this target."
         ) from error
     require_known_ids(student.id_map, target)
     return student

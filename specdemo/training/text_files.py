@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specdemo.pairs.hub import disk_is_full
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, reason_of
 
 SUFFIX = ".npz.xz"
 TARGET = "target.json"
@@ -181,11 +181,11 @@ def file_error(path: Path, error: Exception, retry: str = "run the same command 
         error: An ``OSError``, or a ``RuntimeError`` of torch.
         retry: The advice for the user after the problem is solved, as a phrase that starts with a verb.
     """
-    reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0][:200]
+    reason = getattr(error, "strerror", None) or reason_of(error)
     if disk_is_full(error) or isinstance(error, RuntimeError):
         to_do = f"free some space and {retry}"
     elif isinstance(error, UNUSABLE_PATH) or getattr(error, "errno", None) in UNUSABLE_NUMBERS:
         to_do = "choose another --out"
     else:
         to_do = f"solve that and {retry}"
-    return UserError(f"Cannot use {getattr(error, 'filename', None) or path}: {reason.rstrip('.')}; {to_do}.")
+    return UserError(f"Cannot use {getattr(error, 'filename', None) or path}: {reason}; {to_do}.")

@@ -1,5 +1,6 @@
 """Loading any pair from folders, and refusing pairs that do not fit with the reason."""
 
+import json
 import shutil
 import threading
 from dataclasses import replace
@@ -9,6 +10,7 @@ import torch
 from helpers.on_disk import ON_CPU, run, save
 from helpers.tiny import byte_tokenizer, nearby, tiny_llama
 from helpers.waiting import PATIENCE_S
+from tokenizers.processors import TemplateProcessing
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
@@ -82,6 +84,65 @@ def test_the_weights_keep_the_precision_in_which_they_are_stored(tmp_path, archi
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[stored]
     pair = load_sources(Sources(save(model.to(dtype), tokenizer, tmp_path), "none", device="cpu"))
     assert pair.precision == stored and run(pair, drafter="prompt-lookup")[1]["badge"]["kind"] == "same"
+
+
+@pytest.fixture
+def with_unknown_tokens(target_folder, tmp_path):
+    """A target whose tokeniser has two tokens more than its embedding has rows."""
+    shutil.copytree(target_folder, tmp_path, dirs_exist_ok=True)
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["<extra1>", "<extra2>"])
+    tokenizer.save_pretrained(tmp_path)
+    return tokenizer, tmp_path
+
+
+def test_only_prompts_with_a_token_that_the_target_lacks_are_refused(with_unknown_tokens):
+    folder = str(with_unknown_tokens[1])
+    pair = load_sources(Sources(folder, folder, **ON_CPU))
+    with pytest.raises(
+        UserError, match=rf"^{folder} has no embedding for the token '<extra2>' in this prompt"
+    ):
+        run(pair, prompt="Hi <extra2> there")
+    record, end = run(pair, prompt="Hi there")
+    assert end["badge"]["kind"] == "same"
+    assert (
+        "no embedding for '<extra1>', '<extra2>'; prompts with these tokens are refused." in record.arithmetic
+    )
+
+
+def test_a_script_ends_before_a_token_that_the_target_lacks(with_unknown_tokens):
+    pair = load_sources(Sources(str(with_unknown_tokens[1]), "none", **ON_CPU))
+    assert pair.pieces.text(pair.script_ids("ab<extra2>cd")) == "ab"
+    assert run(pair, drafter="scripted", script="<extra2>")[1]["badge"]["kind"] == "same"
+
+
+def test_a_target_that_lacks_the_token_before_every_text_is_refused_at_load(with_unknown_tokens):
+    tokenizer, folder = with_unknown_tokens
+    first = ("<extra1>", tokenizer.convert_tokens_to_ids("<extra1>"))
+    template = TemplateProcessing(single="<extra1> $A", special_tokens=[first])
+    tokenizer.backend_tokenizer.post_processor = template
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(UserError, match="has no embedding for the token '<extra1>'"):
+        load_sources(Sources(str(folder), "none", **ON_CPU))
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"repetition_penalty": 1.3, "suppress_tokens": [5]}, "repetition_penalty, suppress_tokens"),
+        ({"forced_bos_token_id": 0}, "forced_bos_token_id"),
+        ({"num_beams": 4, "min_new_tokens": 3}, "min_new_tokens, num_beams"),
+        ({"repetition_penalty": 1.0, "suppress_tokens": [], "num_beams": 1, "no_repeat_ngram_size": 0}, None),
+        ({"do_sample": True, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [1]}, None),
+    ],
+)
+def test_generation_settings_that_are_not_applied_are_named(target_folder, tmp_path, settings, named):
+    shutil.copytree(target_folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "generation_config.json").write_text(json.dumps(settings))
+    pair = load_sources(Sources(str(tmp_path), "none", **ON_CPU))
+    arithmetic = run(pair, drafter="prompt-lookup")[0].arithmetic
+    sentence = f"Not applied of the target's generation settings: {named}."
+    assert sentence in arithmetic if named else "Not applied" not in arithmetic
 
 
 def test_int8_is_refused_for_a_model_that_keeps_its_weights_elsewhere(tmp_path):

@@ -13,7 +13,7 @@ from specdemo.play.game import parse_turn
 from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in
-from specdemo.records.limits import MAX_K, MAX_PROMPT_CHARS, UserError, parse_config
+from specdemo.records.limits import MAX_K, MAX_PROMPT_CHARS, UserError, parse_config, reason_of
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.ui.controls import settings_from
 
@@ -193,3 +193,18 @@ def test_settings_in_a_link_are_accepted_or_refused_in_one_sentence(key):
     for text in texts:
         refused(lambda raw: settings_from(raw, "abc"), {key: text})
     assert settings_from({"k": "4", "temperature": ".5"}, "abc")["temperature"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("No such file."), "No such file"),
+        (ValueError("\n\nLoading failed!\nmore"), "Loading failed"),
+        (ValueError("Not valid:\n  layers (1) must be 4"), "Not valid: layers (1) must be 4"),
+        (ValueError("Errors in:"), "Errors in"),
+        (ValueError(), "ValueError"),
+        (ValueError("x" * 500), "x" * 200),
+    ],
+)
+def test_the_reason_of_an_error_fits_into_a_sentence(error, reason):
+    assert reason_of(error) == reason
