@@ -76,7 +76,7 @@ class PieceTable:
         return b"".join(map(self.piece, ids)).decode(errors="replace")
 
     def _is_verbatim(self, token: int, name: str) -> bool:
-        """Return whether a token was added to a byte-level vocabulary; the name of such a token is its text."""
+        """Return whether a token was added to a byte-level vocabulary, so that its name is its text."""
         return (
             token in self._tokenizer.added_tokens_decoder
             and self._tokenizer.backend_tokenizer.model.token_to_id(name) is None
