@@ -76,7 +76,7 @@ class Bench:
 
     def _saved_rows(self) -> list[Row]:
         try:
-            saved = json.loads(self._out.read_text(encoding="utf-8"))
+            saved = json.loads(self._out.read_text(encoding="utf-8-sig"))
             settings, rows = saved["settings"], saved["rows"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
