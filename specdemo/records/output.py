@@ -41,7 +41,8 @@ def require_writable_folder(folder: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` in UTF-8, as :func:`write_bytes` does."""
-    write_bytes(path, text.encode())
+    # The name of a folder may have bytes that are not UTF-8; in text they are lone surrogates.
+    write_bytes(path, text.encode(errors="replace"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -67,6 +67,13 @@ MEASUREMENTS = {
 }
 
 
+def lanes_started(monkeypatch) -> list[str]:
+    started: list[str] = []
+    for lane in ("speculative", "baseline"):
+        monkeypatch.setattr(Lanes, lane, lambda *_, lane=lane: started.append(lane))
+    return started
+
+
 @pytest.mark.parametrize("template", [None, ""])
 @pytest.mark.parametrize("name", ["bench", "peers", "audit", "other libraries", "lab", "quiz"])
 def test_without_a_chat_template_prompts_are_continued(name, template, tmp_path, monkeypatch):
@@ -77,13 +84,21 @@ def test_without_a_chat_template_prompts_are_continued(name, template, tmp_path,
 
 
 @pytest.mark.parametrize("name", MEASUREMENTS)
+def test_a_template_that_fails_is_reported_before_the_first_run(name, tmp_path, monkeypatch):
+    pair = tiny_pair()
+    pair.tokenizer.chat_template = "{{ raise_exception('No visitors.') }}"
+    started = lanes_started(monkeypatch)
+    with pytest.raises(UserError, match=r"^The target's chat template fails: No visitors; choose raw"):
+        MEASUREMENTS[name](pair, tmp_path)
+    assert not started
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
 def test_prompts_that_are_too_long_are_named_before_the_first_run(name, tmp_path, monkeypatch):
     pair = tiny_pair()
     small = tiny_llama(len(pair.tokenizer), 0, pair.target.dtype, context=32)
     pair = replace(pair, target=small, draft=nearby(small, 1, 0.05))
-    started = []
-    for lane in ("speculative", "baseline"):
-        monkeypatch.setattr(Lanes, lane, lambda *_, lane=lane: started.append(lane))
+    started = lanes_started(monkeypatch)
     with pytest.raises(UserError, match=r"^The target reads 32 tokens, too few for the prompts? .*; leave"):
         MEASUREMENTS[name](pair, tmp_path)
     assert not started

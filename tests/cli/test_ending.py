@@ -153,6 +153,15 @@ def test_every_command_ends_in_a_sentence_if_the_output_is_full(name, monkeypatc
         assert FULL in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_a_chat_template_that_fails_ends_a_command_in_a_sentence(monkeypatch, capsys):
+    pair = tiny_pair()
+    pair.tokenizer.chat_template = "{{ raise_exception('Only one role.') }}"
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
+    assert main(["generate", "hello"]) == 2
+    sentence = "The target's chat template fails: Only one role; choose raw continuation or another target."
+    assert capsys.readouterr().err == f"specdemo: {sentence}\n"
+
+
 @pytest.mark.usefixtures("one_thread", "tiny")
 def test_json_on_standard_output_is_utf8_whatever_the_terminal_has(monkeypatch):
     output = io.BytesIO()
