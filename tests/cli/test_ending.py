@@ -129,7 +129,7 @@ def test_an_output_file_keeps_its_link_and_its_mode(tmp_path):
 
 PRINTING = {
     "generate": GENERATE,
-    "prove": ["prove", "--audit", "1"],
+    "prove": ["prove", "--distribution", "20"],
     "lab": ["lab", "category", "--limit", "1", "--max-new-tokens", "2"],
     "replay": ["replay", "story-sampled"],
 }
