@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from specdemo.bench.measuring import FIGURES, Row, environment, measured_rows, quartiles
+from specdemo.bench.measuring import FIGURES, Row, environment, measured_rows, quartiles, suited
 from specdemo.bench.prompts import Prompt, Settings
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_K, UserError
@@ -49,6 +49,7 @@ class Bench:
 
     def run(self, pair: Pair) -> None:
         """Measure all missing groups on ``pair`` in this process."""
+        suited(pair, (prompt for prompt, _ in self._groups))
         self.fill((work(pair) for work in self.works()), environment(pair))
 
     def works(self) -> list[Callable[[Pair], list[Row]]]:
@@ -75,7 +76,7 @@ class Bench:
 
     def _saved_rows(self) -> list[Row]:
         try:
-            saved = json.loads(self._out.read_text(encoding="utf-8"))
+            saved = json.loads(self._out.read_text(encoding="utf-8-sig"))
             settings, rows = saved["settings"], saved["rows"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(

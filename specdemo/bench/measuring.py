@@ -1,22 +1,27 @@
 """Races of settings against the target alone on one prompt, with medians and quartiles of the figures."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from specdemo.bench.prompts import Prompt, Settings
 from specdemo.engine.speculate import never
+from specdemo.models.execution import readable_positions
 from specdemo.pairs.hardware import played, processor_flags, versions
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.pair import Pair, Stop
+from specdemo.pairs.pair import Pair, Stop, encode_prompt
 from specdemo.records.events import race
 from specdemo.records.figures import Totals, fold
-from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Finish, Round, RunConfig
+from specdemo.records.limits import UserError
+from specdemo.records.pieces import inside_sentence
+from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Finish, Mode, Round, RunConfig
 
 FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per_s", "alpha_compared")
 FIGURES += ("alpha_drafted", "tau", "overhead", "s_theory", "s_cost")
 
+MAX_NAMED = 8
 Row = dict[str, Any]
 """The figures of one setting on one prompt, as values that JSON can store."""
 
@@ -110,8 +115,28 @@ def quartiles(values: Sequence[float | None]) -> dict[str, float] | None:
     return {"q1": q1, "median": median, "q3": q3}
 
 
+def suited(pair: Pair, prompts: Iterable[Prompt]) -> list[Prompt]:
+    """Return the prompts in a mode that the target has: raw if it has no chat template.
+
+    Raises:
+        UserError: Prompts are too long for the target; the message names their ids.
+    """
+    found = [prompt if pair.chats else replace(prompt, mode=str(Mode.RAW)) for prompt in prompts]
+    most = readable_positions(pair.target.config)
+    long = [one.id for one in found if len(encode_prompt(pair.tokenizer, one.prompt, Mode(one.mode))) >= most]
+    if long:
+        names = ", ".join(map(inside_sentence, long[:MAX_NAMED]))
+        more = f" and {len(long) - MAX_NAMED} more" if len(long) > MAX_NAMED else ""
+        raise UserError(
+            f"The target reads {most:,} tokens, too few for the prompts {names}{more}; "
+            "leave them out or choose another target."
+        )
+    return found
+
+
 def measured_rows(settings: Settings, prompt: Prompt, temperature: float, pair: Pair) -> list[Row]:
     """Race every setting on one prompt at one temperature; return a row for each setting."""
+    [prompt] = suited(pair, [prompt])
     lanes, configs = Lanes(pair), settings.configs(prompt, temperature)
     repeats = [measure(lanes, configs) or [] for _ in range(settings.repeats)]
     return [
@@ -160,6 +185,7 @@ def environment(pair: Pair) -> dict[str, Any]:
         "played": played(),
         "precision": pair.precision,
         "arithmetic": pair.precision_reason,
+        "chat_template": pair.chats,
         "pair": {"target": pair.target_name, "draft": pair.draft_name},
         "versions": dict(versions()),
         "date": datetime.now(UTC).date().isoformat(),

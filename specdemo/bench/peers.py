@@ -15,7 +15,7 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdemo.bench.bench import save_bench
-from specdemo.bench.measuring import environment, quartiles
+from specdemo.bench.measuring import environment, quartiles, suited
 from specdemo.bench.peer_engines import METHODS, TRANSFORMERS, Contender, PeerModels, PeerProcess
 from specdemo.bench.prompts import Prompt, Settings
 from specdemo.charts.palette import THEMES
@@ -135,7 +135,7 @@ class PeerBench:
     def run(self, pair: Pair, peers: Sequence[Contender]) -> None:
         """Measure specdemo's lanes and ``peers`` on every prompt."""
         facts = environment(pair)
-        for turn, prompt in enumerate(tqdm(self._prompts, desc="peers", unit="prompt")):
+        for turn, prompt in enumerate(tqdm(suited(pair, self._prompts), desc="peers", unit="prompt")):
             self._rows += self._measured(pair, prompt, peers, turn)
             save_bench(self._out, facts, self._settings, self._rows, self._summary())
         title = f"Tokens per second, {facts['pair']['target']}, {facts['device']}, {facts['date']}"

@@ -78,7 +78,8 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
             twice, or ``limit`` is less than 1.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # JSON may contain line separators such as U+2028, at which splitlines would split.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"Cannot read the prompts from {path}: {reason_of(error)}.") from error
     prompts = [_prompt(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]

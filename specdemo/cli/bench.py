@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,10 @@ def run(options: argparse.Namespace) -> int:
 
     bench = Bench(prompts, settings, options.out)
     if options.cluster:
+        from specdemo.bench.measuring import suited
+
         with team(options) as replicas:
+            replicas.one(partial(suited, prompts=prompts))
             bench.fill(replicas.all(bench.works()), replicas.facts)
     else:
         bench.run(loaded_pair(options))

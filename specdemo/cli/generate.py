@@ -5,7 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import RUN_FIELDS, add_pair_options, add_run_options, check_pair, loaded_pair
+from specdemo.cli.exits import utf8_output
+from specdemo.cli.options import (
+    RUN_FIELDS,
+    add_pair_options,
+    add_run_options,
+    check_pair,
+    loaded_pair,
+    require_utf8,
+)
 from specdemo.cli.terminal import TerminalView
 from specdemo.records.limits import parse_config
 from specdemo.records.output import require_writable, write_text
@@ -22,6 +30,8 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Decode the prompt and print the tokens as they are decoded; return 0."""
+    for name in ("prompt", "script"):
+        require_utf8(name, getattr(options, name))
     config = parse_config({name: getattr(options, name) for name in RUN_FIELDS})
     out = Path(options.json) if options.json and options.json != "-" else None
     if out:
@@ -34,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     for event in live.events():
         view.show(event)
     if options.json == "-":
+        utf8_output()
         print(live.run.to_json())
     elif out:
         write_text(out, live.run.to_json() + "\n")

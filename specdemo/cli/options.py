@@ -59,6 +59,12 @@ def _unchecked_draft_length(text: str) -> int | str:
     return text
 
 
+def require_utf8(name: str, text: str) -> None:
+    """Refuse an argument with bytes that are not UTF-8, which Python turns into lone surrogates."""
+    if any("\udc80" <= char <= "\udcff" for char in text):
+        raise UserError(f"The {name} is not UTF-8; check the encoding of the terminal or the script.")
+
+
 RUN_FIELDS = tuple(RunConfig.__dataclass_fields__)
 _ARGUMENTS: dict[str, dict[str, Any]] = {
     "prompt": {"metavar": "PROMPT", "help": "prompt to answer"},

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specdemo.bench.measuring import PairedRun, all_identical, environment, measure, quartiles
+from specdemo.bench.measuring import PairedRun, all_identical, environment, measure, quartiles, suited
 from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
 from specdemo.lab import conditions
@@ -32,7 +32,7 @@ from specdemo.lab.throughput import ROWS, measure_batches, require_batch_length
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K, UserError, parse_config, show
-from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
+from specdemo.records.trace import AUTO, USUAL_K, Rule, RunConfig
 
 PROMPTS_BY_CATEGORY = 12
 TEMPERATURES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
@@ -193,18 +193,15 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
 def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tuple[RunConfig, ...]:
     """Return one checked configuration per prompt; later requests override earlier ones.
 
-    If the target has no chat template, every prompt is raw text that the target continues.
-
     Raises:
-        UserError: A setting is out of bounds.
+        UserError: A setting is out of bounds, or a prompt does not suit the pair.
     """
     merged: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "drafter": pair.default_drafter}
     for request in requests:
         merged |= request
-    chats = pair.tokenizer.chat_template is not None
     return tuple(
-        parse_config({**merged, "prompt": prompt.prompt, "mode": prompt.mode if chats else Mode.RAW})
-        for prompt in prompts
+        parse_config({**merged, "prompt": prompt.prompt, "mode": prompt.mode})
+        for prompt in suited(pair, prompts)
     )
 
 

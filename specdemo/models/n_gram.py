@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
+
+from specdemo.records.output import write_bytes, write_text
 
 LONGEST = 4
 """Number of tokens of the longest context. With the next token, n-grams have up to five tokens."""
@@ -73,12 +75,12 @@ class NGramTable:
         return NGramTable(self._keys, self._tokens, as_bytes(chances), self.vocabulary)
 
     def save(self, folder: Path) -> None:
-        """Write the table to ``folder``."""
+        """Write the table to ``folder``; a full disk leaves a table there unchanged."""
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {"keys": self._keys, "tokens": self._tokens, "chances": self._chances}
-        save_file(arrays, folder / WEIGHTS)
+        write_bytes(folder / WEIGHTS, save(arrays))
         facts = {"longest": LONGEST, "vocabulary": self.vocabulary}
-        (folder / CONFIG).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+        write_text(folder / CONFIG, json.dumps(facts) + "\n")
 
 
 def as_bytes(chances: NDArray) -> NDArray:

@@ -2,7 +2,6 @@
 Pickles and code are never fetched.
 """
 
-import errno
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from tqdm.asyncio import tqdm_asyncio
 
 from specdemo.pairs.embedded import Progress, silent
 from specdemo.records.limits import UserError, reason_of
+from specdemo.records.output import disk_is_full
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.tokenizer")
 """The last three are tokenizers: ``tokenizer.model``, ``spiece.model``, ``sentencepiece.bpe.model``, …"""
@@ -180,12 +180,3 @@ def _sentence(name: str, revision: str | None, error: Exception) -> str:
             f"Cannot load {wanted}: the hub cannot be reached and the cache lacks it; check the connection."
         )
     return f"Fetching {wanted} failed ({reason_of(error)}); check the connection and try again."
-
-
-def disk_is_full(error: BaseException | None) -> bool:
-    """Return whether a full disk caused an error, directly or through other errors."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

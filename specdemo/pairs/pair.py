@@ -1,8 +1,9 @@
 """A loaded pair: a target, its drafts, and their properties. Loading is in ``load``, running in ``lanes``."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import cycle, takewhile
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,12 +17,16 @@ from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.hardware import place_of
 from specdemo.records.drafter_kinds import FEATURE_DRAFT, NEEDED_NAMES, PROMPT_LOOKUP, drafters_with
 from specdemo.records.limits import UserError, show
-from specdemo.records.pieces import PieceTable
+from specdemo.records.pieces import PieceTable, inside_sentence
 from specdemo.records.trace import Mode, RunConfig
 
 if TYPE_CHECKING:
     from specdemo.models.compiled.feature import CompiledFeatureDraft
 
+PROBE = "Xylophone7"
+"""A message without letters that a template could escape, and that no template contains itself."""
+MAX_REASON = 200
+ADVICE = "choose raw continuation or another target"
 Stop = Callable[[], bool]
 """A callback that is called regularly. If it returns True, the current work ends."""
 
@@ -103,6 +108,11 @@ class Pair:
         return drafters_with(*(name for name in NEEDED_NAMES if getattr(self, name) is not None))
 
     @property
+    def chats(self) -> bool:
+        """True if the target has a chat template."""
+        return bool(self.tokenizer.chat_template)
+
+    @property
     def default_drafter(self) -> str:
         """Name of the drafter kind to use if none is requested."""
         if self.draft is not None:
@@ -116,7 +126,7 @@ class Pair:
             UserError: The mode is chat but the target has no chat template, the prompt has no tokens, or it
                 fills the target's context or has a token that the target has no embedding for.
         """
-        if config.mode is Mode.CHAT and self.tokenizer.chat_template is None:
+        if config.mode is Mode.CHAT and not self.chats:
             raise UserError(f"{self.target_name} has no chat template; choose raw continuation.")
         ids = encode_prompt(self.tokenizer, config.prompt, config.mode)
         if not ids:
@@ -148,12 +158,67 @@ class Pair:
 
 
 def encode_prompt(tokenizer: Any, prompt: str, mode: Mode) -> list[int]:
-    """Return the ids of a prompt: as it stands, or as one chat message that awaits an answer."""
+    """Return the ids of a prompt: as it stands, or as one chat message that awaits an answer.
+
+    Raises:
+        UserError: As for :func:`chat_text`.
+    """
     if mode is Mode.RAW:
         return list(tokenizer(prompt)["input_ids"])
-    message = [{"role": "user", "content": prompt}]
-    encoded = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)
-    return list(encoded["input_ids"])
+    return list(tokenizer(chat_text(tokenizer, prompt), add_special_tokens=False)["input_ids"])
+
+
+def chat_text(tokenizer: Any, *messages: str) -> str:
+    """Return what the chat template writes for messages of a user and an assistant in turn, before an answer.
+
+    Raises:
+        UserError: The template fails or leaves out a message.
+    """
+    failures = []
+    # Most templates read a message as text, some as a list of parts. In the wrong form, it may get lost.
+    for form in (str, _parts):
+        try:
+            probed, text = (
+                _rendered(tokenizer, [form(message) for message in wanted])
+                for wanted in ([PROBE] * len(messages), messages)
+            )
+        except Exception as error:  # a template is a program, which may raise anything
+            failures.append(error)
+            continue
+        # A template that reads text writes a list of parts as Python does, with the names of its keys.
+        if "'type'" not in probed and _holds(probed, [PROBE] * len(messages)) and _holds(text, messages):
+            return text
+    if not failures:
+        raise UserError(f"The target's chat template leaves out the prompt; {ADVICE}.")
+    error = failures[0]
+    reason = " ".join((getattr(error, "message", "") or str(error) or type(error).__name__).split())
+    reason = inside_sentence(reason[:MAX_REASON]).rstrip(".")
+    raise UserError(f"The target's chat template fails: {reason}; {ADVICE}.") from error
+
+
+def _parts(message: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": message}]
+
+
+def _rendered(tokenizer: Any, contents: Sequence[Any]) -> str:
+    roles = cycle(("user", "assistant"))
+    messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+
+
+def _holds(text: str, messages: Sequence[str]) -> bool:
+    """Return whether ``text`` has all words of the messages in order.
+
+    Spaces, punctuation and case are ignored, because a template may strip or escape a message.
+    """
+    text, end = text.casefold(), 0
+    for message in map(str.casefold, messages):
+        for word in re.findall(r"\w+", message) or [message.strip()]:
+            start = text.find(word, end)
+            if start < 0:
+                return False
+            end = start + len(word)
+    return True
 
 
 def eos_ids_of(target: WholeModel, tokenizer: Any) -> frozenset[int]:

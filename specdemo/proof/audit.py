@@ -6,7 +6,7 @@ An audit needs a rule under which both lanes write the same tokens: greedy or sh
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from specdemo.bench.measuring import measure
+from specdemo.bench.measuring import measure, suited
 from specdemo.bench.prompts import Prompt
 from specdemo.engine.speculate import never
 from specdemo.pairs.lanes import Lanes
@@ -63,7 +63,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
         raise UserError(
             f"Under {config.rule} the lanes are independent samples; audit greedy or shared-noise."
         )
-    for prompt in prompts:
+    for prompt in suited(pair, prompts):
         own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
         runs = measure(Lanes(pair), [own], stop)
         if runs is None:

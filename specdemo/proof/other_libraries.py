@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from specdemo.bench.measuring import suited
 from specdemo.bench.prompts import Prompt
 from specdemo.engine.speculate import autoregress, never, run_capacity
 from specdemo.models.execution import PlainExecution, WholeModel
@@ -107,7 +108,7 @@ def compare_as_others(
         UserError: The pair lacks a model that the drafter needs, or a prompt cannot be run.
     """
     lanes, target = Lanes(pair), as_in_transformers(pair.target)
-    for prompt in prompts:
+    for prompt in suited(pair, prompts):
         own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
         prompt_ids = pair.prompt_ids(own)
         alone, verifying = GrowingRuntime(target), GrowingRuntime(target)

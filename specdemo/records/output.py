@@ -1,5 +1,6 @@
 """Writing of output files. Paths are checked before work begins, and a failed write keeps the old file."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -39,24 +40,30 @@ def require_writable_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to a temporary file in the same folder, then rename it to ``path``.
+    """Write ``text`` in UTF-8, as :func:`write_bytes` does."""
+    # The name of a folder may have bytes that are not UTF-8; in text they are lone surrogates.
+    write_bytes(path, text.encode(errors="replace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``content`` to a temporary file in the same folder, then rename it to ``path``.
 
     Raises:
         UserError: The file cannot be written. An existing file at ``path`` is then unchanged.
     """
     try:
         if path.exists() and not path.is_file():  # for example /dev/stdout, which must not be replaced
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(content)
         else:
-            _replace(path.resolve(), text)
+            _replace(path.resolve(), content)
     except OSError as error:
         raise _cannot_write(path, error) from error
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content)
         if path.exists():
             shutil.copymode(path, partial)
         partial.replace(path)
@@ -65,4 +72,14 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> UserError:
-    return UserError(f"Cannot write {path}: {error.strerror}; choose another place.")
+    to_do = "free some space or choose another place" if disk_is_full(error) else "choose another place"
+    return UserError(f"Cannot write {path}: {error.strerror}; {to_do}.")
+
+
+def disk_is_full(error: BaseException | None) -> bool:
+    """Return whether a full disk caused an error, directly or through other errors."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

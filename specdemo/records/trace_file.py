@@ -90,7 +90,9 @@ def _parse(data: str | bytes) -> dict[str, Any]:
         raise UserError(TOO_LARGE)
     try:
         text = data if isinstance(data, str) else data.decode()
-        raw = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+        raw = json.loads(
+            text.removeprefix("\ufeff"), parse_constant=_refuse_constant, object_pairs_hook=_distinct
+        )
     except UserError:
         raise
     except (ValueError, RecursionError) as error:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from specdemo.pairs.hub import disk_is_full
 from specdemo.records.limits import UserError, reason_of
+from specdemo.records.output import disk_is_full
 
 SUFFIX = ".npz.xz"
 TARGET = "target.json"

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specdemo.pairs.pair import encode_prompt
+from specdemo.pairs.pair import chat_text, encode_prompt
 from specdemo.records.trace import Mode
 
 TOPICS_FILE = Path(__file__).parent / "topics.txt"
@@ -188,9 +188,8 @@ class ChatHeaders:
 
     def __init__(self, tokenizer: Any, eos_ids: frozenset[int]):
         self._tokenizer, self._eos = tokenizer, eos_ids
-        question = {"role": "user", "content": MESSAGE_MARK}
-        first, _, after = self._render([question]).partition(MESSAGE_MARK)
-        turns = self._render([question, {"role": "assistant", "content": ANSWER_MARK}, question])
+        first, _, after = chat_text(tokenizer, MESSAGE_MARK).partition(MESSAGE_MARK)
+        turns = chat_text(tokenizer, MESSAGE_MARK, ANSWER_MARK, MESSAGE_MARK)
         between = turns.partition(ANSWER_MARK)[2].partition(MESSAGE_MARK)[0]
         self.user = self._encode(first)
         self.next_user = self._after_end(between)
@@ -204,9 +203,6 @@ class ChatHeaders:
         """Return the ids of ``text`` after its first end-of-message token, which the model itself writes."""
         ids = self._encode(text)
         return ids[next((n + 1 for n, token in enumerate(ids) if token in self._eos), 0) :]
-
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])

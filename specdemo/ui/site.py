@@ -35,14 +35,16 @@ SHEETS = ("page", *stage.STAGE_SHEETS, "learn", "quiz", "proof", "lab", "site")
 def write_site(folder: Path) -> None:
     """Write the static copy into ``folder``, which is created if needed."""
     files, traces, answers = folder / PREFIX, folder / TRACES, folder / LAB / "run"
-    for part in (files, traces, answers):
+    proofs = files / "proofs"
+    for part in (files, proofs, traces, answers):
         part.mkdir(parents=True, exist_ok=True)
     modules = module_sources(STATIC, ENTRY)
     (folder / "index.html").write_text(_page(modules), encoding="utf-8")
     for name in (*modules, *(f"{sheet}.css" for sheet in SHEETS), ANSWERS, FAVICON):
         shutil.copy(STATIC / name, files)
     shutil.copy(stage.PLOTLY_JS, files)
-    shutil.copytree(STATIC / "proofs", files / "proofs", dirs_exist_ok=True)
+    for path in (STATIC / "proofs").iterdir():
+        shutil.copy(path, proofs)
     listed = recordings.listed()
     (traces / "index.json").write_text(dump([asdict(recording) for recording in listed]), encoding="utf-8")
     for name in (recording.name for recording in listed):

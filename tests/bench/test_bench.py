@@ -95,6 +95,23 @@ def test_bad_prompt_line_is_named(tmp_path, line, words):
         read_prompts(path)
 
 
+def test_a_prompt_file_may_have_a_byte_order_mark_and_any_line_separator_in_its_texts(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    line = '{"id": "%s", "category": "a", "mode": "raw", "prompt": "one\u2028two\x85"}'
+    path.write_text(f"\ufeff{line % 1}\r\n\n{line % 2}\n", encoding="utf-8")
+    assert [(prompt.id, prompt.prompt) for prompt in read_prompts(path)] == [
+        ("1", "one\u2028two\x85"),
+        ("2", "one\u2028two\x85"),
+    ]
+
+
+def test_a_bench_file_with_a_byte_order_mark_continues(pair, prompts, tmp_path):
+    out = tmp_path / "out.json"
+    Bench(prompts[:1], SETTINGS, out).run(pair)
+    out.write_text("\ufeff" + out.read_text(encoding="utf-8"), encoding="utf-8")
+    assert not Bench(prompts[:1], SETTINGS, out).missing
+
+
 def test_bad_settings_are_refused_before_any_model_is_loaded(prompts, tmp_path):
     with pytest.raises(UserError, match="k must be from"):
         Bench(prompts, replace(SETTINGS, ks=[99]), tmp_path / "out.json")

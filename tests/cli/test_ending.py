@@ -1,5 +1,6 @@
 """The end of both programs: versions, closed pipes, Ctrl-C, and output files that cannot be written."""
 
+import io
 import os
 import resource
 import signal
@@ -50,6 +51,37 @@ def test_a_closed_pipe_ends_a_command_quietly(arguments):
     assert (program.communicate(timeout=PATIENCE_S)[1], program.returncode) == ("", 128 + signal.SIGPIPE)
 
 
+FULL = "Cannot write the output: No space left on device; free some space"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("output", "status", "words"),
+    [
+        (">&-", 2, "specdemo: Standard output is closed; redirect it to a file or to /dev/null.\n"),
+        (">/dev/full", 2, f"specdemo: {FULL} or choose another place.\n"),
+        (">/dev/null", 0, ""),
+        ("2>&- >/dev/null", 0, ""),
+    ],
+)
+def test_an_output_that_cannot_be_written_ends_a_command_in_a_sentence(output, status, words, unbuffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m specdemo replay story-sampled {output}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+    )
+    assert (done.returncode, done.stderr) == (status, words)
+
+
+def test_an_argument_that_is_not_utf8_is_named_as_such():
+    done = subprocess.run([*COMMAND, "generate", b"caf\xe9"], capture_output=True, text=True, cwd=ROOT)
+    sentence = "specdemo: The prompt is not UTF-8; check the encoding of the terminal or the script.\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
+
+
 @pytest.mark.parametrize("program", [[*COMMAND, *GENERATE], APP], ids=["specdemo", "app.py"])
 def test_an_interrupt_ends_a_program_that_still_imports_its_libraries(program, tmp_path):
     for name in ("torch", "gradio", "transformers"):
@@ -93,6 +125,59 @@ def test_an_output_file_keeps_its_link_and_its_mode(tmp_path):
     assert load(out.read_text()).config.prompt == "hello"
     assert main([*GENERATE, "--json", os.devnull]) == 0
     assert Path(os.devnull).is_char_device()
+
+
+PRINTING = {
+    "generate": GENERATE,
+    "prove": ["prove", "--distribution", "20"],
+    "lab": ["lab", "category", "--limit", "1", "--max-new-tokens", "2"],
+    "replay": ["replay", "story-sampled"],
+}
+
+
+@pytest.mark.usefixtures("one_thread", "tiny", "few_measurements")
+@pytest.mark.parametrize("name", PRINTING)
+def test_every_command_replaces_characters_that_the_output_lacks(name, monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
+    assert main(PRINTING[name]) in (0, 1)
+    assert output.getvalue().isascii() and output.getvalue()
+
+
+@pytest.mark.usefixtures("one_thread", "tiny", "few_measurements")
+@pytest.mark.parametrize("name", PRINTING)
+def test_every_command_ends_in_a_sentence_if_the_output_is_full(name, monkeypatch, capsys):
+    with open("/dev/full", "wb", 0) as full:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(full, encoding="utf-8", write_through=True))
+        assert main(PRINTING[name]) == 2
+        assert FULL in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_chat_template_that_fails_ends_a_command_in_a_sentence(monkeypatch, capsys):
+    pair = tiny_pair()
+    pair.tokenizer.chat_template = "{{ raise_exception('Only one role.') }}"
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
+    assert main(["generate", "hello"]) == 2
+    sentence = "The target's chat template fails: Only one role; choose raw continuation or another target."
+    assert capsys.readouterr().err == f"specdemo: {sentence}\n"
+
+
+@pytest.mark.usefixtures("one_thread", "tiny")
+def test_json_on_standard_output_is_utf8_whatever_the_terminal_has(monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
+    assert main(["generate", "naïve 日本", "--raw", "--max-new-tokens", "2", "--json", "-"]) == 0
+    assert load(output.getvalue()).config.prompt == "naïve 日本"
+
+
+def test_a_full_disk_ends_a_command_that_writes_many_files_in_a_sentence(tmp_path, capsys):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+    try:
+        assert main(["site", str(tmp_path / "site")]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "File too large; free some space or choose another place." in capsys.readouterr().err
 
 
 def test_a_file_is_checked_before_the_models_are_loaded(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Tables of n-grams: counts, lookups, files and drafts."""
 
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from specdemo.models.n_gram import (
     wide_keys_of,
 )
 from specdemo.models.runtime import ModelRuntime
+from specdemo.records.limits import UserError
 from specdemo.records.trace import Calibration, Rule
 from specdemo.training.n_grams import DISCOUNT, WrittenText, calibration, count_n_grams, hits
 
@@ -124,6 +126,20 @@ def test_a_saved_table_loads_and_a_damaged_one_does_not(tmp_path):
     (tmp_path / CONFIG).write_text(json.dumps({"longest": 9, "vocabulary": VOCAB}))
     with pytest.raises(ValueError, match="another version"):
         load_n_gram(tmp_path, VOCAB)
+
+
+def test_a_full_disk_keeps_the_table_that_was_there(tmp_path):
+    table = count_n_grams(written(*[[1, 2, 3, 4, 5]] * 3), VOCAB)
+    table.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"Cannot write .*: File too large; free some space or choose"):
+            table.save(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_hits_count_the_tokens_that_a_table_predicts():

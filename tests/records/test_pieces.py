@@ -2,11 +2,13 @@
 
 import base64
 
+import pytest
 from helpers.tiny import byte_tokenizer
 from helpers.tiny_runs import decode_pieces
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from specdemo.records.limits import UserError
 from specdemo.records.pieces import PieceTable, StreamDecoder
 
 
@@ -39,3 +41,45 @@ def test_sentencepiece_style_names_become_spaces_and_bytes():
     table = PieceTable(PreTrainedTokenizerFast(tokenizer_object=backend))
     assert [table.piece(i) for i in range(3)] == [b" the", b"\xe2", b"x"]
     assert table.encoded([1]) == {1: base64.b64encode(b"\xe2").decode()}
+
+
+def words(model, decoder):
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if decoder:
+        backend.decoder = decoder
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]")
+
+
+VOCABULARY = {"[UNK]": 0, "hello": 1, "world": 2, ",": 3, "the": 4, "qu": 5, "##i": 6, "##ck": 7}
+ENDINGS = {"[UNK]": 0, "hello</w>": 1, "world</w>": 2, ",</w>": 3, "the</w>": 4, "qu": 5, "ick</w>": 6}
+DECODERS = {
+    "WordPiece": words(models.WordPiece(VOCABULARY, unk_token="[UNK]"), decoders.WordPiece()),
+    "word endings": words(models.WordLevel(ENDINGS, unk_token="[UNK]"), decoders.BPEDecoder()),
+    "none": words(models.WordLevel(VOCABULARY, unk_token="[UNK]"), None),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_words_stay_apart_as_the_tokenizer_decodes_them(name):
+    tokenizer = DECODERS[name]
+    ids = list(range(1, len(tokenizer)))
+    assert PieceTable(tokenizer).text(ids).strip() == tokenizer.decode(ids).strip()
+    assert " world" in tokenizer.decode(ids)
+
+
+def test_a_tokenizer_whose_tokens_depend_on_their_neighbours_is_refused():
+    tokenizer = words(models.WordLevel({"[UNK]": 0, "the": 1, "Hello": 2}, unk_token="[UNK]"), decoders.CTC())
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.add_tokens(["e", "l", "o"])
+    with pytest.raises(UserError, match="cannot show text token by token; choose another target"):
+        PieceTable(tokenizer)
+
+
+@pytest.mark.parametrize("added", ["café", "naïve", "日本", "plain"])
+def test_an_added_token_of_a_byte_level_vocabulary_shows_its_own_letters(added):
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens([added])
+    ids = tokenizer(f"a {added}é")["input_ids"]
+    assert len(ids) == 5
+    assert PieceTable(tokenizer).text(ids) == f"a {added}é"

@@ -29,6 +29,11 @@ def trace() -> Trace:
     return json.loads(finished().to_json())
 
 
+@pytest.mark.parametrize("kind", [str, str.encode])
+def test_a_byte_order_mark_before_a_trace_is_skipped(trace, kind):
+    assert load(kind("\ufeff" + dump(trace))) == load(dump(trace))
+
+
 def rounds(trace: Trace, lane: str = "speculative") -> list[Trace]:
     """Return the rounds of one lane."""
     return trace["lanes"][lane]["rounds"]
