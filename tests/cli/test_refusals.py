@@ -91,6 +91,11 @@ REFUSED = [
     (["serve", "--port", "70000"], "--port must be between 1 and 65535, got 70000."),
     (["serve", "--port", "TAKEN"], " is in use; choose another with --port."),
     (["serve", "--host", "nowhere.invalid"], "Cannot listen on nowhere.invalid"),
+    (["serve", "--host", "::ffff:127.0.0.1"], "Cannot listen on ::ffff:127.0.0.1"),
+    (["serve", "--host", "fe80::1%eth0"], "--host takes an address without a zone, not 'fe80::1%eth0'."),
+    (["serve", "--host", "x" * 64], "--host takes an address or a name"),
+    (["serve", "--root-path", "specdemo"], "--root-path takes a path such as /specdemo"),
+    (["serve", "--root-path", "../x"], "--root-path takes a path such as /specdemo"),
     (["serve", "SPECDEMO_LEARN=maybe"], "SPECDEMO_LEARN must be true or false, got 'maybe'."),
     (["serve", "SPECDEMO_PRECISION=bf17"], "invalid choice: 'bf17'"),
 ]
