@@ -8,6 +8,8 @@ from specdemo.records.limits import UserError
 
 REFUSED = 2
 INTERRUPTED = 130
+TERMINATED = 143
+"""The exit status that a shell reports for a program that was ended by the signal SIGTERM."""
 CLOSED_PIPE = 141
 """The exit status that a shell reports for a program that was ended by the signal SIGPIPE."""
 

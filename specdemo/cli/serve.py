@@ -17,13 +17,14 @@ import socket
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from specdemo import __version__
 from specdemo.cli.exits import INTERRUPTED, exit_status
 from specdemo.cli.options import THREADS, check_models
 from specdemo.cluster.plan import NOT_WITH_CLUSTER, parse_replicas, require_ray, require_shares
 from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS, UserError, show
+from specdemo.records.output import remove_scratch
 from specdemo.service.offered_pairs import OWN, OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
@@ -118,7 +119,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve the page until a signal ends the program or the device fails, and end the process."""
     check_settings(options)
-    status = exit_status(lambda: serve(options))
+    # Importing the libraries and building the page takes seconds. During that time a library may catch an
+    # exception such as KeyboardInterrupt and continue, so both signals end the process directly.
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: _end(0))
+    signal.signal(signal.SIGINT, lambda _signal, _frame: _end(INTERRUPTED))
+    _end(exit_status(lambda: serve(options)))
+
+
+def _end(status: int) -> NoReturn:
+    remove_scratch()
     # Do not wait for other threads: one may still be loading models, or hang because its device failed.
     os._exit(status)
 
@@ -193,9 +202,6 @@ def serve(settings: argparse.Namespace) -> int:
     Raises:
         UserError: A setting is wrong.
     """
-    # Importing the libraries and building the page takes seconds. During that time a library may catch
-    # KeyboardInterrupt and continue, so Ctrl-C ends the process directly.
-    signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
     from specdemo.service.hosting import Hosting, Learner
     from specdemo.service.service import EventSource
 

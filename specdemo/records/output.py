@@ -3,9 +3,72 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows, where abandoned folders stay
+    fcntl = None
+
 from specdemo.records.limits import UserError
+
+_scratch_folders: set[Path] = set()
+
+
+@contextmanager
+def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new folder for unfinished files in ``parent``, and delete it on exit.
+
+    Folders of this prefix that a killed process has left in ``parent`` are deleted first.
+    """
+    remove_abandoned(parent, prefix)
+    made = Path(tempfile.mkdtemp(dir=parent, prefix="."))
+    lock = _lock(made)  # before the folder has the prefix, so that no other process deletes it
+    folder = made.rename(parent / f"{prefix}{made.name.removeprefix('.')}")
+    _scratch_folders.add(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _scratch_folders.discard(folder)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Delete the scratch folders in ``parent`` whose process has ended; do nothing without such a folder."""
+    folders: list[Path] = []
+    with suppress(OSError):
+        folders += parent.glob(f"{prefix}*")
+    for folder in folders:
+        lock = _lock(folder)
+        if lock is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def remove_scratch() -> None:
+    """Delete this process's scratch folders; call it before a process ends without closing its contexts."""
+    for folder in [*_scratch_folders]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(folder: Path) -> int | None:
+    """Return a descriptor that holds the folder's lock until it's closed; None if a process holds it."""
+    if fcntl is None:
+        return None
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    return held
 
 
 def require_writable(path: Path) -> None:

@@ -168,9 +168,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.rename(path)
-    except (OSError, RuntimeError):
+    finally:
         partial.unlink(missing_ok=True)
-        raise
 
 
 def file_error(path: Path, error: Exception, retry: str = "run the same command with --resume") -> UserError:
