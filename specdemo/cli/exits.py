@@ -17,8 +17,8 @@ CLOSED_PIPE = 141
 def exit_status(program: Callable[[], int]) -> int:
     """Call ``program`` and return its exit status.
 
-    If it raises ``UserError``, print the message and return 2. Return 130 after an interrupt, and 141 if the
-    output pipe is closed.
+    If it raises ``UserError``, or ``OSError`` for a file, print the message and return 2. Return 130 after an
+    interrupt, and 141 if the output pipe is closed.
     """
     try:
         try:
@@ -28,12 +28,17 @@ def exit_status(program: Callable[[], int]) -> int:
     except UserError as error:
         print(f"specdemo: {error}", file=sys.stderr)
         return REFUSED
-    except KeyboardInterrupt:
-        print("\nspecdemo: interrupted", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:
         # Python flushes both streams again when it exits. Redirect them, so that this does not fail.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.dup2(nowhere, sys.stderr.fileno())
         return CLOSED_PIPE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"specdemo: Cannot use {error.filename}: {error.strerror}; choose another.", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        print("\nspecdemo: interrupted", file=sys.stderr)
+        return INTERRUPTED

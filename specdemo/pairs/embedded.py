@@ -266,7 +266,7 @@ def damaged_files(folder: Path, every_byte: bool = False) -> list[str]:
     try:
         files = json.loads((folder / MANIFEST).read_bytes())
         expected = {name: files[name][field] for name in files}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return [MANIFEST]
 
     def found(path: Path) -> int | str | None:

@@ -173,7 +173,7 @@ class Loader:
         try:
             dtype = torch.float32 if self.on_cpu else None
             found = load_feature_draft(path, target, dtype)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             raise UserError(
                 f"Cannot load a feature draft of this target from {path}; name a folder written by "
                 "`specdemo train --kind feature` for it."
@@ -195,7 +195,7 @@ class Loader:
             return None
         try:
             return load_n_gram(path, target.config.get_text_config().vocab_size)
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             raise UserError(
                 f"Cannot load a table of n-grams of this target from {path}; name a folder written by "
                 "`specdemo train --kind n-gram` for it."

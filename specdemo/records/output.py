@@ -77,15 +77,23 @@ def require_writable(path: Path) -> None:
     Raises:
         UserError: ``path`` is a folder, or the file or its folder is not writable.
     """
-    if path.is_dir():
-        raise UserError(f"Cannot write {path}: it is a folder; name a file in it.")
     try:
-        if path.exists():
+        if path.is_dir():
+            raise UserError(f"Cannot write {path}: it is a folder; name a file in it.")
+        if path.is_file():
             path.open("ab").close()
         if path.is_file() or not path.exists():
             tempfile.TemporaryFile(dir=path.resolve().parent).close()
+        elif not os.access(path, os.W_OK):  # opening a pipe would wait for its reader
+            raise UserError(f"Cannot write {path}: permission denied; choose another place.")
     except OSError as error:
         raise _cannot_write(path, error) from error
+
+
+def require_regular(path: Path) -> None:
+    """Check that ``path`` is a file or does not exist yet, for a file that is read before it is written."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"Cannot write {path}: it is not a regular file; choose another place.")
 
 
 def require_writable_folder(folder: Path) -> None:
@@ -94,8 +102,8 @@ def require_writable_folder(folder: Path) -> None:
     Raises:
         UserError: The folder, or its nearest existing parent, is not writable.
     """
-    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     try:
+        there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
         raise _cannot_write(folder, error) from error
@@ -117,7 +125,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".specdemo-{os.getpid()}.partial")  # shorter than any name that is too long
     try:
         partial.write_text(text, encoding="utf-8")
         if path.exists():
