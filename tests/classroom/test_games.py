@@ -206,5 +206,11 @@ async def test_a_class_accepts_drafts_of_its_own_students_only_and_not_too_often
     with pytest.raises(UserError, match="Too many requests"):
         room.draft(token, draft())
     assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
-    assert room.take(post())["game"] == {"number": 1, "phase": "open", "count": 1, "error": None}
+    assert room.take(post())["game"] == {
+        "number": 1,
+        "phase": "open",
+        "count": 1,
+        "error": None,
+        "absent": 1,
+    }
     room.end()
