@@ -28,8 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.command(options)
 
     # SIGTERM would end the process without deleting unfinished files.
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(TERMINATED))
-    return exit_status(command)
+    before = signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(TERMINATED))
+    try:
+        return exit_status(command)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
