@@ -78,7 +78,9 @@ class Bench:
         try:
             saved = json.loads(self._out.read_text(encoding="utf-8-sig"))
             settings, rows = saved["settings"], saved["rows"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            summary_of(rows)
+        # A table of another kind may fail anywhere in the summary.
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
                 f"{self._out} exists and is not a bench; choose another name for --out."
             ) from error

@@ -9,6 +9,7 @@ from specdemo.records.limits import UserError, parse_config, reason_of
 from specdemo.records.trace import Mode, RunConfig
 from specdemo.shipped import PROMPTS
 
+MAX_BYTES = 100_000_000
 PROMPT_KEYS = {"id", "category", "mode", "prompt"}
 
 
@@ -78,10 +79,14 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
             twice, or ``limit`` is less than 1.
     """
     try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # a device may have no end
         # JSON may contain line separators such as U+2028, at which splitlines would split.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = data.decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"Cannot read the prompts from {path}: {reason_of(error)}.") from error
+    if len(data) > MAX_BYTES:
+        raise UserError(f"{path} has more than {MAX_BYTES / 1e6:.0f} MB; name a file of prompts.")
     prompts = [_prompt(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise UserError(f"{path} has no prompts; write one JSON object per line.")
@@ -99,7 +104,7 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
         raw = json.loads(line)
         prompt = Prompt(**{key: str(raw[key]) for key in PROMPT_KEYS})
         Mode(prompt.mode)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f'{path}, line {number}: expected {{"id", "category", "mode": "chat"|"raw", "prompt"}}.'
         ) from error

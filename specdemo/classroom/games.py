@@ -11,7 +11,15 @@ from typing import Any
 
 from specdemo.classroom.log import Log
 from specdemo.play.game import parse_draft
-from specdemo.records.limits import MAX_CLASS_DRAFTS, UserError, flag, integer, parse_config, require_known
+from specdemo.records.limits import (
+    MAX_CLASS_DRAFTS,
+    UserError,
+    flag,
+    integer,
+    parse_config,
+    require_known,
+    without_direction_marks,
+)
 from specdemo.records.trace import Mode
 
 Judge = Callable[[Mapping[str, Any], Callable[[], bool]], Awaitable[Mapping[str, Any]]]
@@ -89,7 +97,8 @@ class Game:
             raise UserError("Time is up; wait for the result.")
         if student not in self.drafts and len(self.drafts) >= MAX_CLASS_DRAFTS:
             raise UserError(f"This game has {MAX_CLASS_DRAFTS} drafts already; wait for the result.")
-        self.drafts[student] = Draft(parse_draft(raw.get("draft")), nickname(raw.get("name")))
+        draft = parse_draft(without_direction_marks(raw.get("draft")))
+        self.drafts[student] = Draft(draft, nickname(raw.get("name")))
 
     def set_results(self, event: Mapping[str, Any]) -> None:
         """Store the target's verdicts.
@@ -154,7 +163,7 @@ def parse_game(raw: Mapping[str, Any], number: int) -> Game:
         UserError: A key is unknown, or a value has the wrong type or is out of bounds.
     """
     require_known(raw, ("text", "seconds", "open_drafts"))
-    text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
+    text = parse_config({"prompt": without_direction_marks(raw.get("text")), "mode": Mode.RAW}).prompt
     seconds = integer(raw, "seconds", DEFAULT_SECONDS, MIN_SECONDS, MAX_SECONDS)
     return Game(number, text, seconds, flag(raw, "open_drafts", False))
 

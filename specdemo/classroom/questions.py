@@ -8,7 +8,16 @@ from enum import StrEnum
 from typing import Any
 
 from specdemo.classroom.log import Log
-from specdemo.records.limits import UserError, choice, flag, integer, number, require_known, require_readable
+from specdemo.records.limits import (
+    UserError,
+    choice,
+    flag,
+    integer,
+    number,
+    require_known,
+    require_readable,
+    without_direction_marks,
+)
 
 MAX_QUESTIONS = 200
 MAX_TEXT_CHARS = 600
@@ -108,6 +117,7 @@ class Question:
             if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
                 raise UserError(f"{key} must be text of at most {MAX_TEXT_CHARS} characters.")
             require_readable(key, text)
+            texts[key] = without_direction_marks(text)
         self.right = None if raw.get("right") is None else self._value({"answer": raw["right"]})
         self.measured = self.phase is Phase.MEASURING
         self.why, self.figures = texts["why"], texts["figures"]
@@ -272,6 +282,7 @@ class Questions:
 
 
 def _text(name: str, value: object, max_chars: int) -> str:
+    value = without_direction_marks(value)
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"The {name} is empty; write it first.")
     if len(value) > max_chars:

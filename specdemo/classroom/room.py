@@ -116,7 +116,7 @@ class Room:
 
         Returns:
             The number of ``students`` present, and the current ``question`` and ``game`` (None if there is
-            none).
+            none). In both, ``absent`` counts the answers or drafts of students who are not present.
 
         Raises:
             UserError: The class is over, or a message is refused.
@@ -135,10 +135,11 @@ class Room:
         for message in messages:
             self._take(message)
         question, game = self.questions.current, self.games.current
+        absent = self.students.absent
         return {
             "students": self.students.present,
-            "question": question.for_teacher() if question else None,
-            "game": game.for_teacher() if game else None,
+            "question": {**question.for_teacher(), "absent": absent(question.answers)} if question else None,
+            "game": {**game.for_teacher(), "absent": absent(game.drafts)} if game else None,
         }
 
     def summary(self) -> dict[str, Any]:

@@ -14,8 +14,11 @@ MAX_ROOMS_PER_ADDRESS = 8
 CODE_CHARS = "BCDFGHJKLMNPQRSTVWXZ"
 """The characters of codes: no vowels, so that no code is a word, and no digits, which look like letters."""
 CODE_LENGTH = 5
-JOINS_PER_S, JOIN_BURST = 20.0, 400
-"""The rate limit of joins from one address, which may be that of a whole school."""
+JOINS_PER_S, JOIN_BURST = 10.0, 60
+"""The rate limit of joins from one address, which may be that of a whole school.
+
+A student's page that is refused tries again by itself, so a lecture of 300 has joined within half a minute.
+"""
 MISSES_PER_S, MISS_BURST = 0.5, 300
 """The rate limit of wrong codes from one address.
 

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -96,6 +96,11 @@ class Students:
     def present(self) -> int:
         """The number of students who have an open stream, or had one within the last ``ABSENT_S`` seconds."""
         return sum(map(self._is_present, self._known.values()))
+
+    def absent(self, tokens: Iterable[str]) -> int:
+        """Return how many of these students are not present."""
+        known = (self._known.get(token) for token in tokens)
+        return sum(student is None or not self._is_present(student) for student in known)
 
     def join(self) -> str:
         """Add a student and return their token.

@@ -21,7 +21,7 @@ from specdemo.cli.options import (
     team,
 )
 from specdemo.records.limits import UserError
-from specdemo.records.output import require_writable
+from specdemo.records.output import require_regular, require_writable
 from specdemo.records.trace import RunConfig
 
 
@@ -57,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
     settings = bench_settings(options, listed(options.drafters, str, "--drafters"), ks)
     settings.check(prompts)
     require_writable(options.out)
+    require_regular(options.out)
     check_pair(options, settings.drafters)
     check_cluster(options)
     if options.peers:

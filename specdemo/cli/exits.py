@@ -11,6 +11,8 @@ from specdemo.records.output import disk_is_full
 
 REFUSED = 2
 INTERRUPTED = 130
+TERMINATED = 143
+"""The exit status that a shell reports for a program that was ended by the signal SIGTERM."""
 CLOSED_PIPE = 141
 """The exit status that a shell reports for a program that was ended by the signal SIGPIPE."""
 
@@ -18,8 +20,8 @@ CLOSED_PIPE = 141
 def exit_status(program: Callable[[], int]) -> int:
     """Call ``program`` and return its exit status.
 
-    If it raises ``UserError``, or standard output is closed, or it or a disk is full, print a sentence and
-    return 2. Return 130 after an interrupt, and 141 if the output pipe is closed.
+    If it raises ``UserError``, or standard output is closed, or it or a disk is full, or a file cannot be
+    used, print a sentence and return 2. Return 130 after an interrupt, and 141 if the output pipe is closed.
     """
     try:
         _prepare_streams()
@@ -37,7 +39,9 @@ def exit_status(program: Callable[[], int]) -> int:
         return CLOSED_PIPE
     except OSError as error:
         if not disk_is_full(error):
-            raise
+            if error.filename is None:
+                raise
+            return _refused(f"Cannot use {error.filename}: {error.strerror}; choose another.")
         try:
             sys.stdout.flush()
         except OSError:

@@ -4,13 +4,14 @@ Each command is a module. Its ``add_to`` adds the options; its ``run`` checks th
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
 import specdemo.service.startup  # noqa: F401  (before any other library)
 from specdemo import __version__
 from specdemo.cli import bench, fetch, generate, lab, prove, replay, serve, site, train, watch, write
-from specdemo.cli.exits import exit_status
+from specdemo.cli.exits import TERMINATED, exit_status
 
 COMMANDS = (serve, generate, replay, site, fetch, write, train, bench, watch, prove, lab)
 
@@ -26,7 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parsed(sys.argv[1:] if arguments is None else arguments)
         return options.command(options)
 
-    return exit_status(command)
+    # SIGTERM would end the process without deleting unfinished files.
+    before = signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(TERMINATED))
+    try:
+        return exit_status(command)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:

@@ -17,18 +17,19 @@ import socket
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from specdemo import __version__
 from specdemo.cli.exits import INTERRUPTED, exit_status
 from specdemo.cli.options import THREADS, check_models
 from specdemo.cluster.plan import NOT_WITH_CLUSTER, parse_replicas, require_ray, require_shares
 from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS, UserError, show
+from specdemo.records.output import remove_scratch
 from specdemo.service.offered_pairs import OWN, OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
 from specdemo.shipped import EMBEDDED
-from specdemo.ui.http.hosts import parse_framers, parse_names, require_networks
+from specdemo.ui.http.hosts import parse_framers, parse_names, parse_root_path, require_networks
 from specdemo.watch.servers import parse_servers
 
 if TYPE_CHECKING:
@@ -71,9 +72,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the settings of the page."""
     add = parser.add_argument
     add("--version", action="version", version=f"specdemo {__version__}")
-    add("--host", help="address to listen on (default: 127.0.0.1)")
+    own = os.environ.get("GRADIO_SERVER_NAME")
+    host = "address or name to listen on, such as 0.0.0.0, :: or localhost (default: 127.0.0.1)"
+    add("--host", default=own, type=lambda text: text.strip("[]"), help=host)
     add("--port", type=int, help="port to listen on (default: 7860 or the next free one)")
-    add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
+    root = "path under which a proxy shows the page, such as /specdemo"
+    add("--root-path", default=os.environ.get("GRADIO_ROOT_PATH", ""), help=root)
     add("--trust-proxy", help="addresses of proxies whose forwarded client addresses are trusted")
     allowed = "further host names of this page, separated by commas; their pages may call it"
     add("--allow-host", default="", help=allowed)
@@ -111,7 +115,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve the page until a signal ends the program or the device fails, and end the process."""
     check_settings(options)
-    status = exit_status(lambda: serve(options))
+    # Importing the libraries and building the page takes seconds. During that time a library may catch an
+    # exception such as KeyboardInterrupt and continue, so both signals end the process directly.
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: _end(0))
+    signal.signal(signal.SIGINT, lambda _signal, _frame: _end(INTERRUPTED))
+    _end(exit_status(lambda: serve(options)))
+
+
+def _end(status: int) -> NoReturn:
+    remove_scratch()
     # Do not wait for other threads: one may still be loading models, or hang because its device failed.
     os._exit(status)
 
@@ -131,6 +143,7 @@ def check_settings(settings: argparse.Namespace) -> None:
     parse_framers(settings.allow_frame)
     parse_servers(settings.watch, settings.watch_alone)
     require_networks(settings.trust_proxy or "")
+    parse_root_path(settings.root_path)
     home = OWN if settings.target or settings.draft else settings.pair
     replicas = parse_replicas(settings.replicas, home)
     for name in {*replicas} - {home, *PAIRS}:
@@ -157,10 +170,18 @@ def check_address(host: str | None, port: int | None) -> None:
     """
     if port is not None and not 1 <= port <= 65_535:
         raise UserError(f"--port must be between 1 and 65535, got {port}.")
+    if "%" in (host or ""):
+        raise UserError(f"--host takes an address without a zone, not {show(host)}.")
+    asked = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
     try:
-        with socket.socket(socket.AF_INET6 if ":" in (host or "") else socket.AF_INET) as listener:
+        family, *_, address = socket.getaddrinfo(host or "127.0.0.1", port or 0, **asked)[0]
+        with socket.socket(family) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host or "127.0.0.1", port or 0))
+            if family == socket.AF_INET6:  # as the web server does
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+    except UnicodeError:
+        raise UserError(f"--host takes an address or a name, not {show(host)}.") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UserError(f"Port {port} is in use; choose another with --port.") from None
@@ -177,9 +198,6 @@ def serve(settings: argparse.Namespace) -> int:
     Raises:
         UserError: A setting is wrong.
     """
-    # Importing the libraries and building the page takes seconds. During that time a library may catch
-    # KeyboardInterrupt and continue, so Ctrl-C ends the process directly.
-    signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
     from specdemo.service.hosting import Hosting
     from specdemo.service.service import EventSource
 
@@ -228,7 +246,9 @@ def serve(settings: argparse.Namespace) -> int:
     options = launch_options(routes, parse_names(settings.allow_host), settings.host or "", framed_by)
     if settings.mcp:
         options = with_mcp(page, options)
-    address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
+    host = f"[{settings.host}]" if ":" in (settings.host or "") else settings.host
+    root_path = parse_root_path(settings.root_path)
+    address = {"server_name": host, "server_port": settings.port, "root_path": root_path}
     try:
         return serve_until_ended(page, source, {**address, **options})
     finally:

@@ -21,9 +21,13 @@ _DIVERGED = "33"
 """The style of the draft model's own text after it diverges from the target's text."""
 _DIVERGENCE = "⟨≠⟩"
 _RESET = "\x1b[0m"
-_VISIBLE_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
-    127: "\u2421"
-}
+_UNNAMED = (*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""C1 control characters, which a terminal may obey, and marks that reverse text."""
+_VISIBLE_CONTROLS = (
+    {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
+    | {127: "\u2421"}
+    | {code: f"⟨U+{code:04X}⟩" for code in _UNNAMED}
+)
 
 
 def wants_colour(stream: TextIO) -> bool:

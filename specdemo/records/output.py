@@ -4,9 +4,72 @@ import errno
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows, where abandoned folders stay
+    fcntl = None
+
 from specdemo.records.limits import UserError
+
+_scratch_folders: set[Path] = set()
+
+
+@contextmanager
+def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new folder for unfinished files in ``parent``, and delete it on exit.
+
+    Folders of this prefix that a killed process has left in ``parent`` are deleted first.
+    """
+    remove_abandoned(parent, prefix)
+    made = Path(tempfile.mkdtemp(dir=parent, prefix="."))
+    lock = _lock(made)  # before the folder has the prefix, so that no other process deletes it
+    folder = made.rename(parent / f"{prefix}{made.name.removeprefix('.')}")
+    _scratch_folders.add(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _scratch_folders.discard(folder)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Delete the scratch folders in ``parent`` whose process has ended; do nothing without such a folder."""
+    folders: list[Path] = []
+    with suppress(OSError):
+        folders += parent.glob(f"{prefix}*")
+    for folder in folders:
+        lock = _lock(folder)
+        if lock is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def remove_scratch() -> None:
+    """Delete this process's scratch folders; call it before a process ends without closing its contexts."""
+    for folder in [*_scratch_folders]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(folder: Path) -> int | None:
+    """Return a descriptor that holds the folder's lock until it's closed; None if a process holds it."""
+    if fcntl is None:
+        return None
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    return held
 
 
 def require_writable(path: Path) -> None:
@@ -15,15 +78,23 @@ def require_writable(path: Path) -> None:
     Raises:
         UserError: ``path`` is a folder, or the file or its folder is not writable.
     """
-    if path.is_dir():
-        raise UserError(f"Cannot write {path}: it is a folder; name a file in it.")
     try:
-        if path.exists():
+        if path.is_dir():
+            raise UserError(f"Cannot write {path}: it is a folder; name a file in it.")
+        if path.is_file():
             path.open("ab").close()
         if path.is_file() or not path.exists():
             tempfile.TemporaryFile(dir=path.resolve().parent).close()
+        elif not os.access(path, os.W_OK):  # opening a pipe would wait for its reader
+            raise UserError(f"Cannot write {path}: permission denied; choose another place.")
     except OSError as error:
         raise _cannot_write(path, error) from error
+
+
+def require_regular(path: Path) -> None:
+    """Check that ``path`` is a file or does not exist yet, for a file that is read before it is written."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"Cannot write {path}: it is not a regular file; choose another place.")
 
 
 def require_writable_folder(folder: Path) -> None:
@@ -32,8 +103,8 @@ def require_writable_folder(folder: Path) -> None:
     Raises:
         UserError: The folder, or its nearest existing parent, is not writable.
     """
-    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     try:
+        there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
         raise _cannot_write(folder, error) from error
@@ -61,7 +132,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".specdemo-{os.getpid()}.partial")  # shorter than any name that is too long
     try:
         partial.write_bytes(content)
         if path.exists():

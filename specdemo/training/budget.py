@@ -65,22 +65,31 @@ class Plan:
         return None if self.minutes is None else 60 * self.minutes * share
 
 
-def pin_plan(plan: Plan, work: Path, resume: bool) -> None:
-    """Save the plan of a new training in ``work``, or check that the plan saved there is the same.
+def check_plan(plan: Plan, work: Path, resume: bool) -> None:
+    """Check that ``work`` holds no training, or one with the same plan that is to be resumed.
 
     Raises:
-        UserError: ``work`` holds a training, and ``resume`` is false or the plans differ.
+        UserError: ``work`` holds a training, and ``resume`` is false, or its plan is another or damaged.
     """
     path = work / PLAN
     if not path.exists():
-        work.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(plan), indent=1) + "\n", encoding="utf-8")
-    elif not resume:
+        return
+    if not resume:
         raise UserError(f"{work.parent} holds a training already; add --resume or choose another --out.")
-    elif json.loads(path.read_text(encoding="utf-8")) != asdict(plan):
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged; delete {work}, or choose another --out.") from error
+    if saved != asdict(plan):
         raise UserError(
             f"{work.parent} holds a training with other settings; repeat them or choose another --out."
         )
+
+
+def save_plan(plan: Plan, work: Path) -> None:
+    """Save the plan of a training in ``work``, which is created."""
+    work.mkdir(parents=True, exist_ok=True)
+    (work / PLAN).write_text(json.dumps(asdict(plan), indent=1) + "\n", encoding="utf-8")
 
 
 class StageClock:

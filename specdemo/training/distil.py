@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from specdemo.training.budget import BATCH_TOKENS, StageClock
-from specdemo.training.labelled_text import LabelledSequence, save_atomically
+from specdemo.training.labelled_text import LabelledSequence, load_saved, save_atomically
 from specdemo.training.students import Student
 
 CHECKPOINT = "checkpoint.pt"
@@ -267,19 +267,27 @@ def _save(
 
 
 def _restore(folder: Path, student: Student, optimiser: torch.optim.Optimizer) -> tuple[int, float]:
+    step, elapsed = 0, 0.0
     path = folder / CHECKPOINT
-    if not path.is_file():
-        return 0, 0.0
-    saved = torch.load(path, map_location=student.device)
-    student.module.load_state_dict(saved["student"], strict=False)
-    optimiser.load_state_dict(saved["optimiser"])
-    # Remove log entries after the checkpoint, because these steps will run again.
+    if path.is_file():
+        saved = load_saved(path)
+        student.module.load_state_dict(saved["student"], strict=False)
+        optimiser.load_state_dict(saved["optimiser"])
+        step, elapsed = saved["step"], saved["elapsed"]
+    # Remove log entries after the checkpoint, because these steps will run again. A killed process may have
+    # cut the last line.
     log = folder / LOG
     if log.is_file():
-        lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if json.loads(line)["step"] <= saved["step"]]
-        log.write_text("".join(kept), encoding="utf-8")
-    return saved["step"], saved["elapsed"]
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        log.write_text("".join(line for line in lines if _step_of(line) <= step), encoding="utf-8")
+    return step, elapsed
+
+
+def _step_of(line: str) -> float:
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def _log(folder: Path, **entry: object) -> None:

@@ -1,8 +1,10 @@
 """Text that a target wrote, labeled with the target's probabilities at every token: the data for
 sequence-level distillation (Kim & Rush 2016) on the target's own output (DistillSpec, Zhou et al. 2024)."""
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,15 +138,59 @@ def label_texts(
 
 
 def read_text(folder: Path) -> list[LabelledSequence]:
-    """Return all sequences in ``folder``, in order. Memory-mapped files are read when data is used."""
-    paths = sorted(folder.glob("text-*.pt"))
-    return [LabelledSequence(**row) for path in paths for row in torch.load(path, mmap=True)]
+    """Return all sequences in ``folder``, in order. Memory-mapped files are read when data is used.
+
+    Raises:
+        UserError: A file is damaged.
+    """
+    return [row for path in sorted(folder.glob("text-*.pt")) for row in _read_shard(path)]
+
+
+def _read_shard(path: Path) -> list[LabelledSequence]:
+    saved = load_saved(path)
+    try:
+        return [LabelledSequence(**row) for row in saved]
+    except TypeError as error:
+        raise _damaged(path) from error
+
+
+def load_saved(path: Path) -> Any:
+    """Return what :func:`save_atomically` has saved; tensors are read when they are used.
+
+    Raises:
+        UserError: The file is damaged.
+    """
+    try:
+        return torch.load(path, map_location="cpu", mmap=True)
+    except OSError as error:
+        raise file_error(path, error) from error
+    except Exception as error:  # torch's readers of archives and pickles raise errors of many types
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(
+        f"{path} is damaged; delete it, and checkpoint.pt if there is one, and run the same command with "
+        "--resume."
+    )
 
 
 def seconds_spent(folder: Path) -> float:
-    """Return the seconds that writing or reading the text in ``folder`` took so far."""
+    """Return the seconds that writing or reading the text in ``folder`` took so far.
+
+    Raises:
+        UserError: The file that holds them is damaged.
+    """
     path = folder / SPENT
-    return float(path.read_text(encoding="utf-8")) if path.is_file() else 0.0
+    if not path.is_file():
+        return 0.0
+    with suppress(ValueError):
+        seconds = float(path.read_text(encoding="utf-8"))
+        if 0 <= seconds < math.inf:
+            return seconds
+    raise UserError(
+        f"{path} is damaged; write the seconds into it that writing has taken so far, such as 60."
+    )
 
 
 def save_atomically(content: object, path: Path) -> None:

@@ -31,12 +31,13 @@ from specdemo.training.budget import (
     PLAN,
     WRITING_SHARE,
     Plan,
+    check_plan,
     now,
-    pin_plan,
+    save_plan,
 )
 from specdemo.training.distil import CHECKPOINT, Recipe, coverage, distil, frequent_ids
 from specdemo.training.evaluation import evaluate_draft, write_card, write_curve
-from specdemo.training.labelled_text import label_texts, read_text, seconds_spent, write_text
+from specdemo.training.labelled_text import label_texts, load_saved, read_text, seconds_spent, write_text
 from specdemo.training.n_grams import count_and_measure
 from specdemo.training.students import (
     Student,
@@ -99,11 +100,17 @@ def _keep_freed_memory() -> None:
 
 
 def _run_stages(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
-    given = load_texts(Path(plan.text), plan.target) if plan.text is not None else None
     begun, work = now(), out / "work"
+    check_plan(plan, work, resume)
+    # Find damaged files of an interrupted training before anything is loaded.
+    read_text(work / "text")
+    seconds_spent(work / "text")
+    if (work / CHECKPOINT).is_file():
+        load_saved(work / CHECKPOINT)
+    given = load_texts(Path(plan.text), plan.target) if plan.text is not None else None
     place, path = chosen_device(device), target_folder(plan.target)
     tokenizer = loading(AutoTokenizer.from_pretrained, path)
-    pin_plan(plan, work, resume)
+    save_plan(plan, work)
 
     # 1. Write or read text, unless there is a checkpoint: other text would change its split and batches.
     if given is None:

@@ -131,8 +131,8 @@ def claim_folder(folder: Path, target: str) -> None:
     Raises:
         UserError: ``folder`` holds texts of another target, or cannot be written.
     """
-    _require_target(folder, target, "choose another --out")
     try:
+        _require_target(folder, target, "choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TARGET).write_text(json.dumps({"target": target}) + "\n", encoding="utf-8")
     except OSError as error:
@@ -153,10 +153,15 @@ def load_texts(folder: Path, target: str) -> list[WrittenText]:
 
 
 def _require_target(folder: Path, target: str, to_do: str) -> None:
-    try:
-        held = json.loads((folder / TARGET).read_text(encoding="utf-8"))["target"]
-    except (OSError, ValueError, KeyError, TypeError):
+    path = folder / TARGET
+    if not path.exists():
         return  # the folder is empty, or an early version wrote it
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))["target"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(
+            f"{path} is damaged; delete it if {target} has written all texts next to it, or {to_do}."
+        ) from error
     if held != target:
         raise UserError(f"{folder} holds texts of {held}; {to_do}.")
 
@@ -168,9 +173,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.rename(path)
-    except (OSError, RuntimeError):
+    finally:
         partial.unlink(missing_ok=True)
-        raise
 
 
 def file_error(path: Path, error: Exception, retry: str = "run the same command with --resume") -> UserError:

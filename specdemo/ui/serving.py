@@ -60,11 +60,12 @@ def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[st
     try:
         try:
             page.launch(prevent_thread_lock=True, quiet=True, **options)
-        except OSError as error:
+        except Exception as error:  # Gradio raises errors of any type if it cannot reach its own server
             raise UserError(f"The page cannot be served: {error}") from error
         send_little_ahead(page)
         gc.freeze()  # otherwise each garbage collection takes 0.3 s to search the imported modules' objects
-        print(f"Open {page.local_url} in a browser; Ctrl-C ends the page.", flush=True)
+        address = str(page.local_url).replace("[::]", "[::1]")  # of all addresses, one that a browser opens
+        print(f"Open {address} in a browser; Ctrl-C ends the page.", flush=True)
         while not service.lost:
             time.sleep(POLL_S)
         status = LOST_DEVICE

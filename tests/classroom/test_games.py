@@ -114,6 +114,13 @@ def test_a_bad_game_is_refused_in_a_sentence(settings):
         parse_game({**GAME, **settings}, 1)
 
 
+def test_marks_that_reverse_text_are_removed_from_the_opening_and_the_drafts():
+    game = parse_game({**GAME, "text": "Once \u202eupon"}, 1)
+    game.take("student", draft(" a\u2066 time\u202e", name="A\u200fna"))
+    (written,) = game.drafts.values()
+    assert (game.text, written.text, written.name) == ("Once upon", " a time", "Ana")
+
+
 def test_open_drafts_are_shown_to_everybody_with_the_nicknames_of_the_best_only(short):
     drafts = (("a", draft(" as so", name="Ana")), ("b", draft(name="Bo")), ("c", draft()))
     shown = played(*drafts, open_drafts=True).current.for_students()
@@ -206,5 +213,11 @@ async def test_a_class_accepts_drafts_of_its_own_students_only_and_not_too_often
     with pytest.raises(UserError, match="Too many requests"):
         room.draft(token, draft())
     assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
-    assert room.take(post())["game"] == {"number": 1, "phase": "open", "count": 1, "error": None}
+    assert room.take(post())["game"] == {
+        "number": 1,
+        "phase": "open",
+        "count": 1,
+        "error": None,
+        "absent": 1,
+    }
     room.end()

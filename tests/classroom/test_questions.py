@@ -53,6 +53,17 @@ def test_a_bad_answer_is_refused_in_a_sentence(raw):
     assert question.answers == {}
 
 
+@pytest.mark.parametrize("mark", "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
+def test_marks_that_reverse_text_are_removed_from_every_text_of_a_question(mark):
+    asked = parse_question({"text": f"Fas{mark}ter?", "options": [f"{mark}yes", f"no{mark}"]}, 1)
+    assert (asked.text, asked.options) == ("Faster?", ("yes", "no"))
+    asked.reveal({"right": 1, "why": f"a{mark}b", "figures": f"1{mark}2"})
+    assert (asked.why, asked.figures) == ("ab", "12")
+    for wrong in ({"text": mark, "options": ["a", "b"]}, {"text": "x", "options": ["a", f"a{mark}"]}):
+        with pytest.raises(UserError):
+            parse_question(wrong, 1)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e10, "many", None])
 def test_a_bad_number_is_refused_in_a_sentence(value):
     with pytest.raises(UserError, match=r"\.$"):

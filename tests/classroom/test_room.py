@@ -81,6 +81,23 @@ async def test_a_question_goes_from_asking_to_the_summary():
 
 
 @on_loop
+async def test_the_teacher_sees_how_many_answers_are_without_a_student():
+    clock = Clock()
+    room = Room("BCDFG", clock)
+    room.take(post(ASK))
+    here, script = room.students.join(), room.students.join()
+    stream = room.stream(here, 0)
+    await anext(stream)
+    for student in (here, script):
+        room.answer(student, {"question": 1, "answer": 0})
+    state = room.take(post())
+    assert (state["students"], state["question"]["answered"], state["question"]["absent"]) == (1, 2, 1)
+    await stream.aclose()
+    clock.now += 60
+    assert room.take(post())["question"]["absent"] == 2
+
+
+@on_loop
 async def test_a_student_who_answers_too_often_is_refused():
     clock = Clock()
     room = Room("BCDFG", clock)

@@ -1,5 +1,6 @@
 """The command line end to end on a tiny pair."""
 
+import base64
 import json
 from dataclasses import replace
 
@@ -72,6 +73,16 @@ def test_colours_follow_the_status_and_control_characters_are_shown(capsys, monk
     main(["generate", "hello", "--raw", "--max-new-tokens", "20", "--draft-alone"])
     assert "\x1b[33m⟨≠⟩" in capsys.readouterr().out
     assert not {chr(code) for code in range(32)} & set(out) - {"\x1b", "\n", "\t"}
+
+
+def test_a_trace_of_somebody_else_neither_reverses_text_nor_controls_the_terminal(capsys, tmp_path):
+    trace = json.loads(recordings.load("story-sampled").to_json())
+    harmful = "\x1b[2J\x9b2J\u202e\u2066\u200f"
+    trace["pieces"] = dict.fromkeys(trace["pieces"], base64.b64encode(harmful.encode()).decode())
+    (tmp_path / "run.json").write_text(json.dumps(trace))
+    assert main(["replay", str(tmp_path / "run.json")]) == 0
+    out = capsys.readouterr().out
+    assert "⟨U+202E⟩" in out and not set(harmful) - set("[2J") & set(out)
 
 
 def test_json_contains_the_whole_run(capsys, tmp_path):

@@ -1,6 +1,7 @@
 """Refused arguments: one sentence, status 2, without importing torch or Gradio."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from specdemo.records.limits import PAIRS, PRECISIONS
 
 ROOT = Path(__file__).parents[2]
 PROMPTS = str(ROOT / "assets" / "prompts.jsonl")
+LONG = "x" * 300
 BENCH = ["bench", "--prompts", PROMPTS, "--out", "bench.json"]
 WATCH = ["watch", "http://127.0.0.1:1", "--prompts", PROMPTS, "--out", "watched.json"]
 REFUSED = [
@@ -39,7 +41,21 @@ REFUSED = [
     ),
     (["generate", "x", "--json", "/nowhere/x.json"], "Cannot write /nowhere/x.json"),
     (["generate", "x", "--json", "/"], "Cannot write /: it is a folder"),
+    (["generate", "x", "--json", LONG], "File name too long; choose another place."),
+    (["generate", "x", "--target", LONG, "--draft", "none"], "File name too long; choose another."),
+    (["generate", "x", "--n-gram", LONG], "File name too long; choose another."),
     (["replay", "/nowhere/x.json"], "Cannot read"),
+    (["replay", LONG], "File name too long"),
+    (["replay", "story-sampled", "--html", LONG], "File name too long; choose another place."),
+    (["bench", "--prompts", "/dev/zero", "--out", "bench.json"], "/dev/zero has more than 100 MB"),
+    (["bench", "--prompts", "nested.jsonl", "--out", "bench.json"], "nested.jsonl, line 1: expected"),
+    ([*BENCH, "--out", "pipe"], "pipe: it is not a regular file; choose another place."),
+    ([*BENCH, "--out", "/dev/zero"], "/dev/zero: it is not a regular file"),
+    ([*BENCH, "--out", LONG], "File name too long; choose another place."),
+    (["watch", "http://127.0.0.1:1", "--prompts", PROMPTS, "--out", "pipe"], "it is not a regular file"),
+    (["lab", "draft-length", "--out", f"{LONG}.csv"], "File name too long; choose another place."),
+    (["write", "--out", LONG], "File name too long; choose another place."),
+    (["site", LONG], "File name too long; choose another place."),
     (["replay", "story-sampled", "--html", "/nowhere/x.html"], "Cannot write /nowhere/x.html"),
     (["bench", "--prompts", "/nowhere", "--out", "bench.json"], "Cannot read the prompts"),
     ([*BENCH, "--out", "/nowhere/bench.json"], "Cannot write"),
@@ -90,6 +106,11 @@ REFUSED = [
     (["serve", "--port", "70000"], "--port must be between 1 and 65535, got 70000."),
     (["serve", "--port", "TAKEN"], " is in use; choose another with --port."),
     (["serve", "--host", "nowhere.invalid"], "Cannot listen on nowhere.invalid"),
+    (["serve", "--host", "::ffff:127.0.0.1"], "Cannot listen on ::ffff:127.0.0.1"),
+    (["serve", "--host", "fe80::1%eth0"], "--host takes an address without a zone, not 'fe80::1%eth0'."),
+    (["serve", "--host", "x" * 64], "--host takes an address or a name"),
+    (["serve", "--root-path", "specdemo"], "--root-path takes a path such as /specdemo"),
+    (["serve", "--root-path", "../x"], "--root-path takes a path such as /specdemo"),
     (["serve", "SPECDEMO_MCP=maybe"], "SPECDEMO_MCP must be true or false, got 'maybe'."),
     (["serve", "SPECDEMO_PRECISION=bf17"], "invalid choice: 'bf17'"),
 ]
@@ -120,12 +141,16 @@ print(json.dumps(said))
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
     """Return the status and output of each refusal, from a process that cannot import a large library."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    os.mkfifo(folder / "pipe")
+    (folder / "nested.jsonl").write_text("[" * 100_000)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
+        asked = json.dumps([arguments for arguments, _ in REFUSED]).replace("TAKEN", port)
         done = subprocess.run(
             [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n{RUN_EACH}"],
-            input=json.dumps([arguments for arguments, _ in REFUSED]).replace("TAKEN", port),
-            cwd=tmp_path_factory.mktemp("elsewhere"),
+            input=asked,
+            cwd=folder,
             capture_output=True,
             text=True,
             check=True,

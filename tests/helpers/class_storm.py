@@ -88,8 +88,9 @@ class Teacher:
         return reply.raise_for_status().json()
 
     async def student(self) -> Student:
-        """Let a student join."""
-        reply = await self.http.post(f"/{PREFIX}/{self.code}/join", json={})
+        """Let a student join, as soon as the limit of joins allows it."""
+        while (reply := await self.http.post(f"/{PREFIX}/{self.code}/join", json={})).status_code == 429:
+            await asyncio.sleep(0.1)
         return Student(reply.raise_for_status().json()["student"])
 
 

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,19 @@ def test_the_folder_belongs_to_the_user_alone(kept):
     added()
     (version,) = kept.iterdir()
     assert version.stat().st_mode & 0o777 == 0o700
+
+
+def test_code_of_other_versions_is_deleted_when_it_has_not_been_used_for_a_month(kept):
+    added()
+    (current,) = kept.iterdir()
+    month = 31 * 86_400
+    for name, age_s in (("recent", 60), ("old", month)):
+        (kept / name).mkdir()
+        os.utime(kept / name, (time.time() - age_s,) * 2)
+    os.utime(current, (time.time() - month,) * 2)
+    keep_in(kept)
+    assert {path.name for path in kept.iterdir()} == {"recent", current.name}
+    assert added() == 5 and time.time() - current.stat().st_mtime < month
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])

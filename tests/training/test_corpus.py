@@ -191,6 +191,16 @@ def test_texts_of_another_target_are_refused(tmp_path):
         load_texts(tmp_path, "other")
 
 
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", b"[" * 100_000])
+def test_a_damaged_name_of_the_target_is_refused_and_kept(tmp_path, content):
+    named = tmp_path / "target.json"
+    named.write_bytes(content)
+    for use in (claim_folder, load_texts):
+        with pytest.raises(UserError, match=r"target\.json is damaged; delete it if one has written"):
+            use(tmp_path, "one")
+    assert named.read_bytes() == content
+
+
 def test_the_number_of_a_removed_round_is_not_used_again(tmp_path):
     made = [TextGroup("pool", [WrittenText(np.array([1, 2]), 1)])]
     for number in (0, 1, 3):

@@ -125,6 +125,8 @@ def test_a_killed_distillation_resumes_to_the_same_weights(target, text, tmp_pat
     monkeypatch.setattr(distil_module, "batch_loss", dying)
     with pytest.raises(KilledError):
         distil(killed, text[:150], recipe, tmp_path / "halves")
+    with (tmp_path / "halves" / "log.jsonl").open("a") as log:
+        log.write('{"step": 2')  # cut off by the kill
     distil(resumed, text[:150], recipe, tmp_path / "halves")
     logged = [json.loads(line) for line in (tmp_path / "halves" / "log.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in logged if "agreement" in entry] == [10, 20, 30, 40, 40]

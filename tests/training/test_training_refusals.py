@@ -13,11 +13,43 @@ from specdemo.models import draft_files
 from specdemo.models.draft_files import load_weights, save_weights
 from specdemo.records.limits import UserError
 from specdemo.training import stages
+from specdemo.training.budget import Plan, save_plan
 from specdemo.training.labelled_text import save_atomically
 
 
-def train(target, out):
-    return cli.main(["train", "--target", target, "--out", str(out), "--device", "cpu", "--steps", "1"])
+def train(target, out, *more):
+    asked = ["train", "--target", target, "--out", str(out), "--device", "cpu", "--steps", "1"]
+    return cli.main([*asked, *more])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("plan.json", b"{"),
+        ("plan.json", b"[" * 100_000),
+        ("plan.json", b"\xff"),
+        ("text/seconds.txt", b"nan"),
+        ("text/seconds.txt", b"-1"),
+        ("text/seconds.txt", b""),
+        ("text/text-00000.pt", None),
+        ("text/text-00000.pt", b""),
+        ("text/text-00000.pt", b"\x80\x04K\x01."),
+        ("checkpoint.pt", None),
+    ],
+)
+def test_a_damaged_file_of_a_training_is_named_before_anything_is_loaded(
+    tmp_path, capsys, monkeypatch, name, content
+):
+    monkeypatch.setattr(stages, "chosen_device", lambda *_: pytest.fail("loaded"))
+    work = tmp_path / "work"
+    save_plan(Plan("any", "model", 1, None), work)
+    (work / "text").mkdir()
+    save_atomically([], work / "text" / "text-00000.pt")
+    save_atomically({}, work / "checkpoint.pt")
+    damaged = work / name
+    damaged.write_bytes(damaged.read_bytes()[:-100] if content is None else content)
+    assert train("any", tmp_path, "--resume") == 2
+    assert capsys.readouterr().err.startswith(f"specdemo: {damaged} is damaged; ")
 
 
 @pytest.mark.parametrize(

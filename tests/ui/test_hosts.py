@@ -4,7 +4,7 @@ import pytest
 
 from specdemo.records.limits import UserError
 from specdemo.ui.http.guard import admitted_headers
-from specdemo.ui.http.hosts import HUB, hosts_for, name_in, parse_framers, parse_names
+from specdemo.ui.http.hosts import HUB, hosts_for, name_in, parse_framers, parse_names, parse_root_path
 from specdemo.ui.http.posts import RefusedError
 
 SPACE = "me-demo.hf.space"
@@ -13,7 +13,7 @@ SPACE = "me-demo.hf.space"
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "Box")
-    for name in ("SPACE_ID", "SPACE_HOST", "GRADIO_SERVER_NAME"):
+    for name in ("SPACE_ID", "SPACE_HOST"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -68,6 +68,29 @@ def test_a_wrong_host_name_is_refused(text):
 def test_a_wrong_name_of_a_framing_site_is_refused(text):
     with pytest.raises(UserError, match=r"^--allow-frame takes .*\.$"):
         parse_framers(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        ("", ""),
+        ("/", ""),
+        ("/specdemo", "/specdemo"),
+        ("/a/b.c/", "/a/b.c"),
+        ("https://demo.example.org:8443/x/", "https://demo.example.org:8443/x"),
+        ("https://demo.example.org", "https://demo.example.org"),
+    ],
+)
+def test_a_root_path_has_no_slash_at_its_end(text, root):
+    assert parse_root_path(text) == root
+
+
+@pytest.mark.parametrize(
+    "text", ["specdemo", "../x", "/a/../b", "/a//b", "//x", "/a?b", "/a#b", "/%61", "ftp://x", "https://a b/"]
+)
+def test_a_wrong_root_path_is_refused(text):
+    with pytest.raises(UserError, match=r"^--root-path takes .*\.$"):
+        parse_root_path(text)
 
 
 def test_a_space_answers_to_its_names_and_the_hub_may_call_it(space):

@@ -18,13 +18,16 @@ import httpx
 import pytest
 from helpers.http_visitor import HttpVisitor
 from helpers.pages import SKIP_PREDICTION
+from helpers.stand_in import StandIn
 from helpers.visitor import run_to_end
 from helpers.waiting import PATIENCE_S, until
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from specdemo.cli.main import exit_status
+from specdemo.cli.main import exit_status, parsed
+from specdemo.cli.serve import check_settings, serve
 from specdemo.records.limits import UserError
+from specdemo.service.hosting import Hosting
 from specdemo.service.service import RESTARTING, State
 from specdemo.ui import serving
 from specdemo.ui.http.own_routes import HEALTH_SENTENCES, health_route
@@ -104,6 +107,31 @@ def test_an_interrupt_ends_the_program_at_once_even_if_the_shell_ignores_it(serv
 def test_a_missing_free_port_is_reported(served):
     with pytest.raises(UserError, match=r"^The page cannot be served: Cannot find empty port"):
         serve_until_ended(served, served, {"taken": True})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["::1", "::", "[::1]", "localhost", "0.0.0.0", "0"])
+def test_the_page_starts_at_every_kind_of_address(host, served, monkeypatch, capsys):
+    service = StandIn()
+    service.load = service.close = lambda *_: None  # type: ignore[attr-defined]
+    service.lost = False  # type: ignore[attr-defined]
+    monkeypatch.setattr(Hosting, "service", lambda *_: service)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    replies: list[int] = []
+    called = "[::1]" if ":" in host else "127.0.0.1"
+
+    def visit() -> None:
+        until(lambda: "Open http://" in capsys.readouterr().out)
+        replies.append(httpx.get(f"http://{called}:{port}/config").status_code)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    options = parsed(["serve", "--host", host, "--port", str(port), "--only-pair"])
+    check_settings(options)
+    visitor = threading.Thread(target=visit, daemon=True)
+    visitor.start()
+    assert serve(options) == 0
+    visitor.join()
+    assert replies[-1] == 200
 
 
 def test_health_is_200_when_ready_and_503_otherwise():

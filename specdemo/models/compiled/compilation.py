@@ -5,7 +5,9 @@ import hashlib
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from numba.core import config
 
 from specdemo.models.compiled import openmp
 
+UNUSED_DAYS = 30
 _LOCK = threading.Lock()
 _folder: list[Path] = []
 
@@ -68,8 +71,17 @@ class Compiled:
 
 
 def keep_in(folder: Path) -> None:
-    """Keep compiled code in ``folder``, if it belongs to this user alone: numba reads pickles from it."""
+    """Keep compiled code in ``folder``, if it belongs to this user alone: numba reads pickles from it.
+
+    Code of other versions of the program that was not used for ``UNUSED_DAYS`` is deleted.
+    """
     _folder[:] = [folder]
+    used = folder / _version()
+    with suppress(OSError):  # there is no code yet, or it belongs to another user
+        for other in folder.iterdir():
+            if other != used and time.time() - other.stat().st_mtime > UNUSED_DAYS * 86_400:
+                shutil.rmtree(other, ignore_errors=True)
+        os.utime(used)
 
 
 def _version() -> str:

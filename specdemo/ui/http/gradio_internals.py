@@ -24,6 +24,8 @@ from packaging.specifiers import SpecifierSet
 from starlette.types import Scope
 from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 
+from specdemo.ui.http.connections import BoundedConnection, quiet_repeats
+
 TESTED = SpecifierSet(">=6.28,<6.32")
 """The versions of Gradio that ``requirements.txt`` allows."""
 
@@ -186,7 +188,8 @@ def pass_all_requests_to_the_guard() -> None:
     """Make uvicorn, the web server that Gradio starts, parse requests with h11 and refuse WebSockets.
 
     httptools and the WebSocket libraries answer some unusual requests themselves, so that the guard does not
-    see them. Unnecessary if ``launch()`` had options for this.
+    see them. The number of connections is bounded. Unnecessary if ``launch()`` had options for this.
     """
-    HTTP_PROTOCOLS["auto"] = HTTP_PROTOCOLS["h11"]
+    HTTP_PROTOCOLS["auto"] = f"{BoundedConnection.__module__}:{BoundedConnection.__name__}"
+    quiet_repeats()
     WS_PROTOCOLS["auto"] = WS_PROTOCOLS["none"]

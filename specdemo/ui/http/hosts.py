@@ -20,6 +20,7 @@ ANY = "*"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 HUB = "huggingface.co"
 _NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\*")
+_ROOT = re.compile(r"(https?://(?P<host>[^/]+))?(/(?!\.\.?(/|$))[^/?#%\\]+)*")
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[\w.-]{1,253})(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 
 
@@ -63,7 +64,7 @@ def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str =
     own = socket.gethostname().lower()
     callers = set(allowed)
     names = {"localhost", "*.localhost", own, f"{own}.local"}
-    names.add((listening or os.environ.get("GRADIO_SERVER_NAME", "")).lower())
+    names.add(listening.lower().rstrip("."))
     _, scheme, shown_at = root_path.rpartition("://")
     if scheme:
         callers.add(name_in(shown_at.partition("/")[0]) or "")
@@ -101,6 +102,22 @@ def parse_framers(text: str) -> tuple[str, ...]:
         if ":" in name:
             raise UserError(f"--allow-frame takes no IPv6 addresses; give {show(name)} a name.")
     return names
+
+
+def parse_root_path(text: str) -> str:
+    """Return the path or full address under which a proxy shows the page, without a slash at its end.
+
+    Raises:
+        UserError: It is neither.
+    """
+    root = text.strip().rstrip("/")
+    found = _ROOT.fullmatch(root)
+    if not found or (found["host"] and not name_in(found["host"])) or not root.isprintable():
+        raise UserError(
+            f"--root-path takes a path such as /specdemo or an address such as https://example.org/specdemo; "
+            f"not {show(text)}."
+        )
+    return root
 
 
 def name_in(host: str) -> str | None:

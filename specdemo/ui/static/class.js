@@ -2,7 +2,7 @@
 
 import { Relay } from "./class_relay.js";
 import { ClassQuestions } from "./class_questions.js";
-import { gameResults } from "./class_results.js";
+import { absentWords, gameResults } from "./class_results.js";
 import { button, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "./dom.js";
 import { currentTab, openTab } from "./page.js";
 import { PREDICTIONS } from "./prediction.js";
@@ -273,7 +273,9 @@ class ClassGames {
       if (game && !content) this.shown = ""; // so that the next post tries again
       else if (game) this.rebuild(content);
     }
-    if (game && this.count) this.count.textContent = game.count === 1 ? "1 draft" : `${game.count} drafts`;
+    if (!game || !this.count) return;
+    const words = game.count === 1 ? "1 draft" : `${game.count} drafts`;
+    this.count.textContent = words + absentWords(game.absent);
   }
 
   rebuild({ phase, error, text, results }) {

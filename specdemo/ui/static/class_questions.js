@@ -1,6 +1,6 @@
 // The teacher's questions to the class: the form for asking, the measurement of the answer, and the summary of the lesson.
 
-import { answerList, numberIn, resultWords } from "./class_results.js";
+import { absentWords, answerList, numberIn, resultWords } from "./class_results.js";
 import { button, element, onSubmit, replaceParts, write } from "./dom.js";
 import { mountTab } from "./page.js";
 import { LETTERS, progressLine, tableOf } from "./quiz_cards.js";
@@ -214,8 +214,8 @@ function promptNow() {
   return document.querySelector("#prompt textarea").value.trim();
 }
 
-// A student who has answered may have left since.
-function countWords({ answered, phase }, students) {
-  const all = Math.max(answered, students);
-  return phase === "open" ? `${answered} of ${all} have answered` : `${answered} answered`;
+// An answer without a student who is here is that of a student who has left since, or of a script.
+function countWords({ answered, absent, phase }, students) {
+  const words = phase === "open" ? `${answered} of ${students + absent} have answered` : `${answered} answered`;
+  return words + absentWords(absent);
 }

@@ -105,3 +105,8 @@ function targetText(ids, pieces) {
   }
   return words;
 }
+
+/** How many answers or drafts are of students who are not here; empty if all are here. */
+export function absentWords(absent) {
+  return absent ? `, ${absent} without a student here` : "";
+}

@@ -1,0 +1,67 @@
+"""Connections that send no request: they neither keep others out nor fill the log."""
+
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import gradio as gr
+import httpx
+import pytest
+from helpers.waiting import until
+
+from specdemo.ui.http import connections
+from specdemo.ui.page import launch_options
+
+
+@pytest.fixture
+def address(monkeypatch: Any) -> Iterator[tuple[str, int]]:
+    """Yield the host and the port of a page that accepts 20 connections."""
+    monkeypatch.setattr(connections, "max_connections", lambda: 20)
+    with gr.Blocks() as page:
+        gr.Textbox()
+    page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    yield "127.0.0.1", page.server_port
+    page.close(verbose=False)
+
+
+def ended(line: socket.socket) -> bool:
+    try:
+        return line.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_idle_connections_above_the_limit_make_room_the_oldest_first(address):
+    with ExitStack() as opened:
+        idle = [opened.enter_context(socket.create_connection(address)) for _ in range(60)]
+        until(lambda: sum(map(ended, idle)) >= 40)
+        assert httpx.get("http://{}:{}/config".format(*address)).status_code == 200
+        assert ended(idle[0]) and not ended(idle[-1])
+
+
+def test_a_connection_is_closed_if_its_request_takes_too_long(address, monkeypatch):
+    monkeypatch.setattr(connections, "REQUEST_S", 0.2)
+    with socket.create_connection(address) as silent, socket.create_connection(address) as slow:
+        slow.sendall(b"GET /config HTTP/1.1\r\nHost:")
+        until(lambda: ended(silent) and ended(slow))
+
+
+def test_a_message_that_clients_can_repeat_is_logged_once(address, caplog):
+    for name, message in (
+        ("asyncio", "socket.accept() out of system resource\nsocket: <socket>"),
+        ("uvicorn.error", "Invalid HTTP request received."),
+    ):
+        caplog.clear()
+        for _ in range(100):
+            try:
+                raise OSError("Too many open files")
+            except OSError:
+                logging.getLogger(name).error(message, exc_info=True)
+        [record] = caplog.records
+        assert record.getMessage() == message.splitlines()[0] and record.exc_info is None
+        logging.getLogger(name).error("Another message.")
+        assert len(caplog.records) == 2
