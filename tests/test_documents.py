@@ -102,7 +102,7 @@ def test_options_in_a_document_exist(document):
 
 def test_the_readme_and_the_page_cite_the_same():
     [cited] = re.findall(r"```bibtex\n(.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
-    [shown] = re.findall(r"<pre[^>]*>(.*?)</pre>", (STATIC / "footer.html").read_text(), re.DOTALL)
+    [shown] = re.findall(r"<pre[^>]*>(.*?)</pre>", (STATIC / "common" / "footer.html").read_text(), re.DOTALL)
     assert cited == shown and cited.count("\n@") == 1
 
 
@@ -171,7 +171,7 @@ def visible_texts(path):
 
 
 def test_no_text_of_the_page_uses_a_retired_term():
-    paths = [path for path in (SPECDEMO / "ui" / "static").iterdir() if path.suffix in (".html", ".js")]
+    paths = [path for path in (SPECDEMO / "ui" / "static").rglob("*.*") if path.suffix in (".html", ".js")]
     found = {path.name: terms for path in paths if (terms := retired_terms(" ".join(visible_texts(path))))}
     assert found == {}
 

@@ -5,7 +5,7 @@ through a template: the browser parses the NDJSON lines and writes text nodes on
 """
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import gradio as gr
@@ -30,7 +30,7 @@ def component(
     settings: dict[str, Any] | None = None,
     label: str = "Events as NDJSON",
 ) -> gr.HTML:
-    """Return a component with the template ``NAME.html``, which a JavaScript function controls.
+    """Return a component with the template ``NAME.html`` next to ``module``, whose ``function`` controls it.
 
     Once the template is on the page, the browser calls ``function`` of ``module`` with one object. It has
     ``element`` (which contains the template); Gradio's ``props`` (with the value), ``watch`` (for changes of
@@ -41,7 +41,7 @@ def component(
     given = f"element, props, watch, trigger, base, settings: {passed}"
     return gr.HTML(
         value="",
-        html_template=static_text(f"{name}.html"),
+        html_template=static_text(f"{PurePosixPath(module).parent}/{name}.html"),
         js_on_load=(
             f"const base = new URL('{PREFIX}/', document.baseURI);"
             f"import(new URL('{module}', base))"

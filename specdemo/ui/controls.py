@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.
 _SWITCHES = {"true": True, "false": False}
 SAMPLING_TEMPERATURE = 0.8
 """The temperature that is set if a visitor picks a sampling rule while the temperature is 0."""
-_MODULE = f"import(new URL('{PREFIX}/page.js', document.baseURI))"
+_MODULE = f"import(new URL('{PREFIX}/common/page.js', document.baseURI))"
 
 
 class Example(NamedTuple):

@@ -79,7 +79,7 @@ def build_page(
             with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
                 controls, run_button, stop_button, recalibration = build_controls(drafters, offered)
             with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
-                lessons = component("lessons", "lessons.js", "mountLessons")
+                lessons = component("lessons", "learn/lessons.js", "mountLessons")
                 quiz_stops = build_quiz(service, controls.pair)
             with gr.Tab("Play", id="play", elem_id="tab-play", render_children=True):
                 play_stops = build_play(service, controls.pair)
@@ -92,9 +92,9 @@ def build_page(
         gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)
         # A watched server drafts as it likes, so nothing can be predicted about k.
         asks = offered.home not in offered.watched
-        prediction = component("prediction", "prediction.js", "mountPrediction", {"asks": asks})
-        shown = component("stage", "stage.js", "mount", stage.settings())
-        component("footer", "footer.js", "mountFooter", {"source": source_address()})
+        prediction = component("prediction", "stage/prediction.js", "mountPrediction", {"asks": asks})
+        shown = component("stage", "stage/stage.js", "mount", stage.settings())
+        component("footer", "common/footer.js", "mountFooter", {"source": source_address()})
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         keep_drafters_possible(controls, drafters, offered)
         _wire_address(page, tabs, controls, shown, offered)
@@ -193,7 +193,7 @@ def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) 
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:
     """Pass the widgets' values, which only Gradio has, to the lessons' button that copies a class link."""
-    module = f"new URL('{PREFIX}/lessons.js', document.baseURI)"
+    module = f"new URL('{PREFIX}/learn/lessons.js', document.baseURI)"
     names = json.dumps(Controls._fields)
     lessons.copy(
         None,

@@ -26,24 +26,34 @@ from specdemo.ui.http.sharing import FAVICON
 from specdemo.ui.page import CLAIM, HEADER, TITLE, TOOLS
 from specdemo.ui.tabs import lab, proof, quiz
 
-ENTRY = "site.js"
-ANSWERS = "quiz-answers.ndjson"
+ENTRY = "site/site.js"
+ANSWERS = "learn/quiz-answers.ndjson"
 """Recorded answers to the questions of the quiz."""
-SHEETS = ("page", *stage.STAGE_SHEETS, "learn", "quiz", "proof", "lab", "site")
+PROOFS = "proof/recorded"
+SHEETS = (
+    "common/page",
+    *stage.STAGE_SHEETS,
+    "learn/learn",
+    "learn/quiz",
+    "proof/proof",
+    "lab/lab",
+    "site/site",
+)
 
 
 def write_site(folder: Path) -> None:
     """Write the static copy into ``folder``, which is created if needed."""
     files, traces, answers = folder / PREFIX, folder / TRACES, folder / LAB / "run"
-    proofs = files / "proofs"
+    proofs = files / PROOFS
     for part in (files, proofs, traces, answers):
         part.mkdir(parents=True, exist_ok=True)
     modules = module_sources(STATIC, ENTRY)
     (folder / "index.html").write_text(_page(modules), encoding="utf-8")
     for name in (*modules, *(f"{sheet}.css" for sheet in SHEETS), ANSWERS, FAVICON):
-        shutil.copy(STATIC / name, files)
+        (files / name).parent.mkdir(exist_ok=True)
+        shutil.copy(STATIC / name, files / name)
     shutil.copy(stage.PLOTLY_JS, files)
-    for path in (STATIC / "proofs").iterdir():
+    for path in (STATIC / PROOFS).iterdir():
         shutil.copy(path, proofs)
     listed = recordings.listed()
     (traces / "index.json").write_text(dump([asdict(recording) for recording in listed]), encoding="utf-8")
@@ -60,7 +70,7 @@ def _page(modules: Iterable[str]) -> str:
         "proof": {"figures": distribution_chart()},
         "lab": lab.settings([]),
     }
-    return Template(static_text("site.html")).substitute(
+    return Template(static_text("site/site.html")).substitute(
         title=TITLE,
         claim=escape(CLAIM),
         palette=css_variables(),
@@ -72,14 +82,14 @@ def _page(modules: Iterable[str]) -> str:
         header=HEADER,
         tools=TOOLS,
         recordings="\n".join(map(_recording_button, recordings.listed())),
-        lessons=static_text("lessons.html"),
-        questions=static_text("quiz-questions.html"),
-        results=static_text("quiz-results.html"),
+        lessons=static_text("learn/lessons.html"),
+        questions=static_text("learn/quiz-questions.html"),
+        results=static_text("learn/quiz-results.html"),
         proof_claim=proof.CLAIM,
-        proof=static_text("proof.html"),
-        lab=static_text("lab.html"),
-        stage=static_text("stage.html"),
-        footer=static_text("footer.html"),
+        proof=static_text("proof/proof.html"),
+        lab=static_text("lab/lab.html"),
+        stage=static_text("stage/stage.html"),
+        footer=static_text("common/footer.html"),
         settings=inline_json(settings),
     )
 

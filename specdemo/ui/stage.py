@@ -16,9 +16,19 @@ from specdemo.ui.component import PREFIX, STATIC
 
 ARRIVAL = "arrival"
 """The recording that plays if the address names nothing else: a run of the page's initial prompt."""
-STAGE_SHEETS = ("base", "stage", "lanes")
+STAGE_SHEETS = ("common/base", "stage/stage", "stage/lanes")
 """The style sheets that every page with a stage needs."""
-STYLE_SHEETS = ("page", *STAGE_SHEETS, "prediction", "learn", "quiz", "play", "proof", "lab", "class")
+STYLE_SHEETS = (
+    "common/page",
+    *STAGE_SHEETS,
+    "stage/prediction",
+    "learn/learn",
+    "learn/quiz",
+    "play/play",
+    "proof/proof",
+    "lab/lab",
+    "class/class",
+)
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
 """File addresses have no version, so browsers must ask for changes each time; a 304 reply costs nothing."""

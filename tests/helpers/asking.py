@@ -111,7 +111,7 @@ FETCHED = """/
 /robots.txt
 /favicon.ico
 /nothing
-/specdemo-static/stage.js
+/specdemo-static/stage/stage.js
 /specdemo-static/player.html
 /specdemo-traces/index.json
 /specdemo-lab/run/five.json

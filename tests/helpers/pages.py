@@ -19,7 +19,7 @@ class Visitors:
 
     def __init__(self, browser: Any, url: str):
         self._browser = browser
-        self._lobby = f"{url}specdemo-static/dom.js"
+        self._lobby = f"{url}specdemo-static/common/dom.js"
         """A document of the same origin that does nothing."""
         self._resting: list[Any] = []
 

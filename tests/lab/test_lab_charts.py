@@ -96,7 +96,7 @@ console.log(JSON.stringify({ figures, figure, most: theory.MAX_K }));
 def filled(point: dict[str, float], run: dict[str, float] | None = None) -> dict[str, Any]:
     """Return the figure of the theory at a point, and the numbers that the page shows next to it."""
     given = json.dumps({"figure": theory_chart()["light"], "point": point, "run": run})
-    command = [node(), "--input-type=module", "-e", FILL, (STATIC / "theory.js").as_uri()]
+    command = [node(), "--input-type=module", "-e", FILL, (STATIC / "lab" / "theory.js").as_uri()]
     return json.loads(subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout)
 
 

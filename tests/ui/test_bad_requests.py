@@ -297,7 +297,7 @@ test_any_trace_gets_a_proper_reply, test_a_hundred_and_fifty_odd_traces = few_an
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"])
 def test_other_methods_are_refused(visitor, method):
-    for path in ("/", f"{API}/queue/join", "/specdemo-traces", "/specdemo-static/stage.js"):
+    for path in ("/", f"{API}/queue/join", "/specdemo-traces", "/specdemo-static/stage/stage.js"):
         reply = visitor.http.request(method, path)
         check(reply)
         assert reply.status_code == 405

@@ -263,7 +263,7 @@ def test_everything_works_behind_a_proxy_with_a_folder(proxied_url, folder):
     for path in (
         "/",
         "/config",
-        "/specdemo-static/stage.js",
+        "/specdemo-static/stage/stage.js",
         "/specdemo-traces/index.json",
         f"{API}/info",
         "/theme.css",

@@ -142,7 +142,7 @@ def test_a_chart_escapes_markup_and_direction_marks(open_page):
     page = open_page()
     shown = page.evaluate(
         """async (text) => {
-            const chart = await import(new URL("specdemo-static/plotly_chart.js", document.baseURI));
+            const chart = await import(new URL("specdemo-static/common/plotly_chart.js", document.baseURI));
             return chart.plotText(text);
         }""",
         f"<b>{OVERRIDE}\t\r\n",

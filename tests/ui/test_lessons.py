@@ -399,7 +399,7 @@ class Table(HTMLParser):
 
 def test_the_table_of_acceptance_rates_is_that_of_the_readme():
     table = Table()
-    table.feed((STATIC / "lessons.html").read_text(encoding="utf-8"))
+    table.feed((STATIC / "learn" / "lessons.html").read_text(encoding="utf-8"))
     readme = (STATIC.parents[1] / "watch" / "README.md").read_text(encoding="utf-8")
     lines = readme.split("| figure | formula | names |")[1].split("\n\n")[0].splitlines()[2:]
     expected = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -426,10 +426,11 @@ class Buttons(HTMLParser):
 def test_every_button_asks_for_something_there_is(monkeypatch):
     monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
     buttons = Buttons()
-    buttons.feed((STATIC / "lessons.html").read_text(encoding="utf-8"))
+    buttons.feed((STATIC / "learn" / "lessons.html").read_text(encoding="utf-8"))
     assert {show["recording"] for show in buttons.shows} <= set(recordings.names())
-    offered = re.findall(r'data-recorded="([\w-]+)"', (STATIC / "proof.html").read_text(encoding="utf-8"))
-    assert {*buttons.proofs, *offered} == {path.stem for path in (STATIC / "proofs").iterdir()}
+    proof = (STATIC / "proof" / "proof.html").read_text(encoding="utf-8")
+    offered = re.findall(r'data-recorded="([\w-]+)"', proof)
+    assert {*buttons.proofs, *offered} == {path.stem for path in (STATIC / "proof" / "recorded").iterdir()}
     assert len(buttons.runs) >= 4
     for run in buttons.runs:
         settings_from(dict(parse_qsl(run, strict_parsing=True)), DEFAULTS.prompt)

@@ -187,7 +187,7 @@ def test_a_lesson_plays_its_steps_and_ticks_its_task(open_copy):
 
 
 def recorded_answers() -> list[list[dict[str, Any]]]:
-    events = [json.loads(line) for line in static_text("quiz-answers.ndjson").splitlines()]
+    events = [json.loads(line) for line in static_text("learn/quiz-answers.ndjson").splitlines()]
     return [
         [event for event in events if event["question"] == number] for number in range(1, len(QUESTIONS) + 1)
     ]

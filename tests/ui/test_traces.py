@@ -121,11 +121,11 @@ def test_the_offline_page_is_served_before_the_static_files(client):
     response = client.get("/specdemo-static/player.html")
     assert response.headers["content-type"].startswith("text/html")
     assert response.text.count('<script type="application/x-ndjson" id="specdemo-events"></script>') == 1
-    assert client.get("/specdemo-static/stage.js").status_code == 200
+    assert client.get("/specdemo-static/stage/stage.js").status_code == 200
 
 
 def test_the_page_has_the_same_size_limit():
-    script = (stage.STATIC / "recordings.js").read_text(encoding="utf-8")
+    script = (stage.STATIC / "stage" / "recordings.js").read_text(encoding="utf-8")
     assert f"const MOST_BYTES = {MAX_BYTES:_};" in script
 
 

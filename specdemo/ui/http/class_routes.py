@@ -45,7 +45,7 @@ MAX_ADDRESS_CHARS = 300
 NO_ADDRESS = "address must be the page's address, as the browser shows it."
 PART = 2**16
 """The maximum number of bytes that are passed to a connection at once."""
-SHEETS = (*stage.STAGE_SHEETS, "learn", "class", "class-student")
+SHEETS = (*stage.STAGE_SHEETS, "learn/learn", "class/class", "class/class-student")
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -91,14 +91,14 @@ def student_page(root: str) -> str:
             proxy may serve both pages under any path.
     """
     files = f"{root}{STATIC}"
-    return Template(static_text("class-student.html")).substitute(
+    return Template(static_text("class/class-student.html")).substitute(
         dress=DRESS,
         palette=css_variables(),
         sheets="\n".join(f'<link rel="stylesheet" href="{files}/{name}.css">' for name in SHEETS),
         files=files,
         root=root,
-        stage=static_text("stage.html"),
-        lessons=static_text("lessons.html"),
+        stage=static_text("stage/stage.html"),
+        lessons=static_text("learn/lessons.html"),
         settings=inline_json(stage.settings()),
     )
 

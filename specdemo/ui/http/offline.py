@@ -4,6 +4,7 @@ The run is NDJSON in a script element, which browsers do not execute. The live p
 the file.
 """
 
+import posixpath
 import re
 from base64 import b64encode
 from pathlib import Path
@@ -13,7 +14,7 @@ from specdemo.charts.palette import css_variables
 from specdemo.ui.component import DRESS, STATIC, inline_json, static_text
 from specdemo.ui.stage import PLOTLY_JS, STAGE_SHEETS, settings
 
-ENTRY = "stage.js"
+ENTRY = "stage/stage.js"
 POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -24,7 +25,7 @@ POLICY = "; ".join(
         "form-action 'none'",
     ]
 )
-_IMPORT = re.compile(r'\bfrom "\./([\w-]+\.js)";')
+_IMPORT = re.compile(r'\bfrom "(\.{1,2}/[\w/-]+\.js)";')
 _PAGE = Template("""<!doctype html>
 <html lang="en">
 <head>
@@ -73,7 +74,7 @@ def player_page(events: str = "") -> str:
         dress=DRESS,
         style="\n".join([css_variables(), *(static_text(f"{name}.css") for name in STAGE_SHEETS)]),
         events=events.replace("<", r"\u003c"),
-        stage=static_text("stage.html"),
+        stage=static_text("stage/stage.html"),
         plotly=_inline(PLOTLY_JS.read_text(encoding="utf-8")),
         modules=inline_json({"imports": module_urls(STATIC, ENTRY)}),
         entry=ENTRY,
@@ -82,29 +83,34 @@ def player_page(events: str = "") -> str:
 
 
 def module_urls(folder: Path, entry: str) -> dict[str, str]:
-    """Return the data URLs of a module and of its direct and indirect imports, by file name.
+    """Return the data URLs of a module and of its direct and indirect imports, by path in ``folder``.
 
-    A module with a data URL cannot import from a relative address. So the modules import each other by file
-    name, and the page has an import map from these names to the URLs.
+    A module with a data URL cannot import from a relative address. So the modules import each other by path,
+    and the page has an import map from these paths to the URLs.
     """
 
-    def url(source: str) -> str:
-        encoded = b64encode(_IMPORT.sub(r'from "\1";', source).encode()).decode()
-        return f"data:text/javascript;base64,{encoded}"
+    def url(name: str, source: str) -> str:
+        absolute = _IMPORT.sub(lambda found: f'from "{_imported(name, found[1])}";', source)
+        return f"data:text/javascript;base64,{b64encode(absolute.encode()).decode()}"
 
-    return {name: url(source) for name, source in module_sources(folder, entry).items()}
+    return {name: url(name, source) for name, source in module_sources(folder, entry).items()}
 
 
 def module_sources(folder: Path, entry: str) -> dict[str, str]:
-    """Return the sources of a module and of its direct and indirect imports, by file name."""
+    """Return the sources of a module and of its direct and indirect imports, by path in ``folder``."""
     sources: dict[str, str] = {}
     needed = [entry]
     while needed:
         name = needed.pop()
         if name not in sources:
             sources[name] = (folder / name).read_text(encoding="utf-8")
-            needed += _IMPORT.findall(sources[name])
+            needed += [_imported(name, address) for address in _IMPORT.findall(sources[name])]
     return sources
+
+
+def _imported(module: str, address: str) -> str:
+    """Return the path of the module that ``module`` imports from a relative address."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(module), address))
 
 
 def _inline(script: str) -> str:

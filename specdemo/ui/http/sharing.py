@@ -16,10 +16,10 @@ from specdemo.ui.component import DRESS, PREFIX, inline_json, static_text
 
 EMBED = "embed"
 """The parameter of the address: ``?embed=1`` is a page that only replays a recorded run."""
-PICTURE = "preview.png"
+PICTURE = "common/preview.png"
 PICTURE_SIZE = (1200, 630)
 PICTURE_WORDS = "A run: draft tokens with their verdicts, the target alone below, and the speedup."
-FAVICON = "favicon.svg"
+FAVICON = "common/favicon.svg"
 _GRADIOS_TAGS = re.compile(r"\s*<meta\s+(?:property=\"og:|name=\"twitter:)[^>]*>")
 
 
@@ -121,12 +121,12 @@ def with_preview(page: str, title: str, claim: str, address: str, query: str) ->
 def embedded_page(title: str) -> str:
     """Return the page for frames on other sites: the stage with a recorded run, without Gradio."""
     sheets = (f'<link rel="stylesheet" href="{PREFIX}/{name}.css">' for name in stage.STAGE_SHEETS)
-    return Template(static_text("embed.html")).substitute(
+    return Template(static_text("stage/embed.html")).substitute(
         title=escape(title),
         dress=DRESS,
         palette=css_variables(),
         sheets="\n".join(sheets),
         files=PREFIX,
-        stage=static_text("stage.html"),
+        stage=static_text("stage/stage.html"),
         settings=inline_json(stage.settings()),
     )

@@ -32,7 +32,7 @@ def build_lab(service: EventSource, pair: gr.Dropdown) -> Stops:
     """
     stops = Stops()
     inputs = _inputs()
-    shown = component("lab", "lab.js", "mountLab", settings(list(inputs)))
+    shown = component("lab", "lab/lab.js", "mountLab", settings(list(inputs)))
     jobs.wire_component(
         stops,
         measure_endpoint(service, stops),

@@ -16,7 +16,7 @@ from specdemo.ui.component import PREFIX, component
 from specdemo.ui.streams import Stops, ndjson
 
 VALUES = f"""async () => {{
-    const module = await import(new URL('{PREFIX}/play.js', document.baseURI));
+    const module = await import(new URL('{PREFIX}/play/play.js', document.baseURI));
     return module.askedTurn();
 }}"""
 
@@ -53,7 +53,7 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
         "mostTextChars": MAX_PROMPT_CHARS,
         "mostDraftChars": MAX_DRAFT_CHARS,
     }
-    board = component("play", "play.js", "mountPlay", settings)
+    board = component("play", "play/play.js", "mountPlay", settings)
     # The component has its own visible buttons; their JavaScript presses these hidden ones.
     send = gr.Button("Send", visible="hidden", elem_id="play-send")
     stop = gr.Button("Stop", interactive=False, visible="hidden", elem_id="play-stop")

@@ -85,7 +85,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
                 drawn = _start("Draw and compare", Proof.DISTRIBUTION)
     with gr.Column(elem_id="proof-results"):
         stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="proof-stop")
-        shown = component("proof", "proof.js", "mountProof", {"figures": distribution_chart()})
+        shown = component("proof", "proof/proof.js", "mountProof", {"figures": distribution_chart()})
 
     def fixed(proof: Proof) -> gr.Radio:
         return gr.Radio(list(map(str, Proof)), value=str(proof), label="Proof", visible=False)

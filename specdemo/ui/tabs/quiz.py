@@ -15,7 +15,7 @@ from specdemo.ui.streams import Stops, ndjson
 # The browser names the question when it sends the request: a value that it sets in a component while the page
 # is still loading can get lost.
 VALUES = f"""async () => {{
-    const module = await import(new URL('{PREFIX}/quiz.js', document.baseURI));
+    const module = await import(new URL('{PREFIX}/learn/quiz.js', document.baseURI));
     return module.askedQuestion();
 }}"""
 
@@ -34,11 +34,11 @@ def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
     with gr.Column(elem_id="quiz"):
         settings = {"questions": shown_questions()}
         label = "Question number, from 1"
-        asked = component("quiz-questions", "quiz.js", "mountQuestions", settings, label)
+        asked = component("quiz-questions", "learn/quiz.js", "mountQuestions", settings, label)
         with gr.Row(elem_id="quiz-buttons"):
             run = gr.Button("Run it", variant="primary", scale=0, min_width=130, elem_id="quiz-run")
             stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="quiz-stop")
-        results = component("quiz-results", "quiz.js", "mountResults")
+        results = component("quiz-results", "learn/quiz.js", "mountResults")
     jobs.wire(stops, quiz_endpoint(service, stops), [(run, [asked, pair])], results, stop, VALUES)
     return stops
 

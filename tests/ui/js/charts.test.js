@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { axisReach, positionPoints, rankPoints, speedupPoints, timePoints } from "../../../specdemo/ui/static/charts.js";
-import { Trace } from "../../../specdemo/ui/static/trace.js";
+import { axisReach, positionPoints, rankPoints, speedupPoints, timePoints } from "../../../specdemo/ui/static/stage/charts.js";
+import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
 import { own, round, roundEvent, START, token, TOTALS } from "./made.js";
 
 function entriesOf(...rounds) {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Relay } from "../../../specdemo/ui/static/class_relay.js";
-import { Trace } from "../../../specdemo/ui/static/trace.js";
+import { Relay } from "../../../specdemo/ui/static/class/class_relay.js";
+import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
 import { START } from "./made.js";
 
 /** The parts of a stage that a relay reads. */

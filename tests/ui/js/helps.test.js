@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { helpOn } from "../../../specdemo/ui/static/helps.js";
+import { helpOn } from "../../../specdemo/ui/static/stage/helps.js";
 
 const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v", "rounds", "rates", "race", "time", "position", "ranks"];
 const RUN = { config: { baseline: true }, calibration: { c: 0.117, v: [1, 1.02, 1.1, 1.3] } };

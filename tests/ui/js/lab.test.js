@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { cellsOf, pointsDone, requestOf, sideFigures } from "../../../specdemo/ui/static/lab.js";
-import { bestLength, breakEvenDelay, certaintyWords, speedupOf } from "../../../specdemo/ui/static/lab_what_if.js";
-import { runWords, slidersOf } from "../../../specdemo/ui/static/lab_theory.js";
+import { cellsOf, pointsDone, requestOf, sideFigures } from "../../../specdemo/ui/static/lab/lab.js";
+import { bestLength, breakEvenDelay, certaintyWords, speedupOf } from "../../../specdemo/ui/static/lab/lab_what_if.js";
+import { runWords, slidersOf } from "../../../specdemo/ui/static/lab/lab_theory.js";
 
 const POINT = { label: "k = 4", runs: 3, speedup: 1.456, s_theory: null, alpha: 0.655, tau: 2, c: 0.05317, tokens_per_s: 91.26, baseline_tokens_per_s: 48 };
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { lessonIn, Tasks } from "../../../specdemo/ui/static/lessons.js";
+import { lessonIn, Tasks } from "../../../specdemo/ui/static/learn/lessons.js";
 
 test("an address names a lesson that there is, or the first", () => {
   const names = ["1", "2", "3", "quiz"];

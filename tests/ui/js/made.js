@@ -1,6 +1,6 @@
 // Hand-made runs for the tests of the stage's modules.
 
-import { Trace } from "../../../specdemo/ui/static/trace.js";
+import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
 
 /** A drafted token; `how` is "accepted", "rejected" or "discarded". */
 export function token(id, how, facts = {}) {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { GrowingLines } from "../../../specdemo/ui/static/ndjson.js";
+import { GrowingLines } from "../../../specdemo/ui/static/common/ndjson.js";
 
 const lines = (...numbers) => numbers.map((number) => `{"number":${number}}\n`).join("");
 const read = (reader, value) => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Speaker } from "../../../specdemo/ui/static/notice.js";
+import { Speaker } from "../../../specdemo/ui/static/stage/notice.js";
 
 /** A live region that records its texts, and timers moved by hand. */
 function listener(t) {

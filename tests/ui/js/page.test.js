@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { partIn, settingsLine, tabIn } from "../../../specdemo/ui/static/page.js";
+import { partIn, settingsLine, tabIn } from "../../../specdemo/ui/static/common/page.js";
 
 test("the fragment of an address names a tab, or none", () => {
   assert.equal(tabIn("#tab=lab"), "lab");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isEmpty, joined, wantsSpace } from "../../../specdemo/ui/static/play_board.js";
+import { isEmpty, joined, wantsSpace } from "../../../specdemo/ui/static/play/play_board.js";
 
 test("a space is added where a word begins", () => {
   assert.equal(joined("The capital of France is", "Paris", true), " Paris");

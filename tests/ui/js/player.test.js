@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { commandOf, FIT_S, Player, setModelsRun } from "../../../specdemo/ui/static/player.js";
-import { Trace } from "../../../specdemo/ui/static/trace.js";
+import { commandOf, FIT_S, Player, setModelsRun } from "../../../specdemo/ui/static/stage/player.js";
+import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
 import { round, roundEvent, smallTrace, START } from "./made.js";
 
 /** A clock whose animation frames are run by hand. */

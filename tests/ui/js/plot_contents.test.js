@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { PlotContents, raceAxes, ticksOf } from "../../../specdemo/ui/static/plot_contents.js";
-import { Trace } from "../../../specdemo/ui/static/trace.js";
+import { PlotContents, raceAxes, ticksOf } from "../../../specdemo/ui/static/stage/plot_contents.js";
+import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
 import { round, roundEvent, smallTrace, START, TOTALS } from "./made.js";
 
 const ROOM = { width: 530, height: 95, em: 15 };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { comparisonWords, phasesOf, PREDICTIONS, survivors } from "../../../specdemo/ui/static/prediction.js";
+import { comparisonWords, phasesOf, PREDICTIONS, survivors } from "../../../specdemo/ui/static/stage/prediction.js";
 
 const TOTALS = { accepted_by_position: [9, 2, 1, 0], passes: 10, speedup: 1.4, identical: true };
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { plotText } from "../../../specdemo/ui/static/plotly_chart.js";
-import { bandOf, figureWords, fillBars, probability, rowWords, startWords } from "../../../specdemo/ui/static/proof.js";
+import { plotText } from "../../../specdemo/ui/static/common/plotly_chart.js";
+import { bandOf, figureWords, fillBars, probability, rowWords, startWords } from "../../../specdemo/ui/static/proof/proof.js";
 
 const SAMPLES = {
   drawn: 500,

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { settingsOf } from "../../../specdemo/ui/static/lessons.js";
-import { questionIn, restored, resultOf } from "../../../specdemo/ui/static/quiz.js";
-import { judge, scoreWords } from "../../../specdemo/ui/static/quiz_cards.js";
-import { classLink } from "../../../specdemo/ui/static/share.js";
+import { settingsOf } from "../../../specdemo/ui/static/learn/lessons.js";
+import { questionIn, restored, resultOf } from "../../../specdemo/ui/static/learn/quiz.js";
+import { judge, scoreWords } from "../../../specdemo/ui/static/learn/quiz_cards.js";
+import { classLink } from "../../../specdemo/ui/static/stage/share.js";
 
 const SIDE = { label: "a", figures: [{ label: "S", value: 1, text: "1.00×" }] };
 const QUESTIONS = [{ name: "cost", options: ["x", "y", "z"] }];

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { rateWords } from "../../../specdemo/ui/static/rates.js";
+import { rateWords } from "../../../specdemo/ui/static/learn/rates.js";
 
 /** A finished run with drafts of these lengths; 4 draft tokens accepted of 6 compared. */
 function finished(drafts, k = 4) {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { hasSettings, keepRun, nearest } from "../../../specdemo/ui/static/recordings.js";
+import { hasSettings, keepRun, nearest } from "../../../specdemo/ui/static/stage/recordings.js";
 
 /** A browser's storage with room for so many characters. */
 function storage(t, room = Infinity) {

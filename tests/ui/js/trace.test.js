@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { parseEvents } from "../../../specdemo/ui/static/ndjson.js";
-import { Trace } from "../../../specdemo/ui/static/trace.js";
+import { parseEvents } from "../../../specdemo/ui/static/common/ndjson.js";
+import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
 import { round, roundEvent, smallTrace, START } from "./made.js";
 
 const near = (left, right) => assert.ok(Math.abs(left - right) < 1e-9, `${left} is not ${right}`);

@@ -13,7 +13,7 @@ import {
   timeLeft,
   tokenFigures,
   verdictWords,
-} from "../../../specdemo/ui/static/words.js";
+} from "../../../specdemo/ui/static/common/words.js";
 import { own, round, token } from "./made.js";
 
 learnDrafters({

@@ -1,0 +1,289 @@
+// The tab "Class": opens a class, shows how to join it, shares the stage, and asks questions and starts games.
+
+import { Relay } from "./class_relay.js";
+import { ClassQuestions } from "./class_questions.js";
+import { absentWords, gameResults } from "./class_results.js";
+import { button, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
+import { currentTab, openTab } from "../common/page.js";
+import { PREDICTIONS } from "../stage/prediction.js";
+import { stageOfPage } from "../stage/stage.js";
+
+const PATH = "../specdemo-class";
+// The storage key under which this browser tab keeps the class and its secret, so that a reload does not end the class.
+const KEY = "specdemo-teacher";
+const POST_MS = 200;
+const IDLE_POST_MS = 500;
+const TIMEOUT_MS = 10_000;
+const CONFIRM_MS = 5000;
+const LOCAL_HOSTS = ["localhost", "127.0.0.1", "[::1]"];
+const SECRET = "X-Class-Secret";
+const [NOT_FOUND, CONFLICT] = [404, 409];
+const REFUSED = [400, 413];
+
+/** Called once by the Gradio component. */
+export function mountClass({ element: host, base, settings }) {
+  new ClassTab(host.querySelector(".sd-class"), base, settings.questions);
+}
+
+class ClassTab {
+  constructor(root, base, quiz) {
+    this.root = root;
+    this.base = base;
+    this.roles = rolesOf(root);
+    this.window = `${Date.now()} ${Math.random()}`; // an id: the class follows only one window of the teacher
+    this.numbers = 0; // the number of messages sent
+    // This button leads back to the class code from any tab.
+    this.chip = button("sd-button sd-class-chip", "", () => openTab("class"));
+    this.chip.title = "Class code and number of students";
+    const prepared = [
+      ...PREDICTIONS.map((question) => ({ ...question, label: `Your run: ${question.text}` })),
+      ...quiz.map((question, index) => ({ ...question, label: `Quiz ${index + 1}: ${question.text}`, isOfQuiz: true })),
+    ];
+    this.questions = new ClassQuestions(this.roles, prepared, (message) => this.send(message));
+    this.games = new ClassGames(this.roles, (message) => this.send(message), () => this.fetch(this.at("game")));
+    this.roles.plan.href = new URL("class/lesson-plan.html", base).href;
+    this.joinScreen = new JoinScreen(this.roles);
+    this.onClick("open", () => this.open());
+    this.onClick("copy-link", () => this.copyLink());
+    this.onClick("end", () => this.end());
+    this.onClick("sum-up", () => this.showSummary());
+    document.addEventListener("sd-moment", () => this.schedule(0));
+    root.dataset.ready = "true";
+    const kept = recallInTab(KEY);
+    if (kept) this.begin(kept);
+  }
+
+  onClick(role, act) {
+    this.roles[role].addEventListener("click", () => {
+      write(this.roles.said, "");
+      act().catch((error) => write(this.roles.said, error.message));
+    });
+  }
+
+  async open() {
+    this.begin(await this.fetch(new URL(PATH, this.base), { address: new URL("..", this.base).href }));
+  }
+
+  begin(room) {
+    this.room = room;
+    rememberInTab(KEY, room);
+    const { roles } = this;
+    this.root.dataset.state = "open";
+    document.body.toggleAttribute("data-class", true);
+    roles.qr.src = room.qr;
+    roles.code.textContent = room.code;
+    roles.link.textContent = room.link;
+    roles.address.textContent = shortAddress(room.link);
+    this.joinScreen.fill(room);
+    const isLocal = LOCAL_HOSTS.includes(new URL(room.link).hostname);
+    for (const role of ["local", "join-local"]) roles[role].hidden = !isLocal;
+    this.relay = null;
+    this.waiting = []; // messages of the teacher that have not reached the server yet
+    this.isFirst = true;
+    this.postedAt = 0;
+    this.showClass({ students: 0, question: null, game: null });
+    this.schedule(0);
+  }
+
+  send(message) {
+    write(this.roles.said, "");
+    this.numbers += 1;
+    this.waiting.push({ ...message, number: this.numbers });
+    this.schedule(0);
+  }
+
+  /** Post after `delay`, but at most once per `POST_MS`. */
+  schedule(delay) {
+    if (!this.room) return;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.post(), Math.max(delay, this.postedAt + POST_MS - performance.now()));
+  }
+
+  /** One post at a time: first the teacher's messages one by one, then what the stage shows. */
+  async post() {
+    const stage = stageOfPage();
+    const { room } = this;
+    if (!room || this.isPosting) return;
+    if (!stage) return this.schedule(POST_MS);
+    this.postedAt = performance.now();
+    this.relay ??= new Relay(stage, placeOfPage);
+    const [message] = this.waiting;
+    const { messages, taken } = message ? { messages: [message], taken: () => this.waiting.shift() } : this.relay.news();
+    this.isPosting = true;
+    const content = { window: this.window, first: this.isFirst, messages };
+    const reply = await this.fetch(this.at("teach"), content).catch((error) => ({ error }));
+    this.isPosting = false;
+    if (this.room !== room) return; // the class has ended in the meantime
+    const isMoving = stage.player.playing || (stage.live && !stage.trace.closed);
+    this.schedule(this.waiting.length || isMoving ? POST_MS : IDLE_POST_MS);
+    if (reply.error) return this.failed(reply.error, message);
+    this.isFirst = false;
+    taken();
+    this.showClass(reply);
+  }
+
+  // Handles refusals only. After a network failure, or if the server is busy, the next post tries again.
+  failed(error, message) {
+    if (error.status === NOT_FOUND) this.close("The class is over: the server was restarted or did not hear from this page for too long.");
+    else if (error.status === CONFLICT && error.message.startsWith("Another window")) this.close(error.message, true);
+    else if (error.status === CONFLICT) this.relay.restart();
+    else if (REFUSED.includes(error.status)) {
+      if (message) this.waiting.shift();
+      else this.relay.giveUp();
+      write(this.roles.said, error.message);
+    }
+  }
+
+  at(path) {
+    return new URL(`${PATH}/${this.room.code}/${path}`, this.base);
+  }
+
+  /**
+   * Send a POST request with `content`, or a GET request without it. Rejects with the server's sentence and `status`.
+   */
+  async fetch(url, content) {
+    const headers = this.room ? { [SECRET]: this.room.secret } : {};
+    const request = content ? { method: "POST", body: JSON.stringify(content), headers } : { headers };
+    const response = await fetch(url, { ...request, signal: AbortSignal.timeout(TIMEOUT_MS) });
+    if (response.ok) return response.headers.get("content-type").includes("json") ? response.json() : response.blob();
+    const { error = "The server could not be reached." } = await response.json().catch(() => ({}));
+    throw Object.assign(new Error(error), { status: response.status });
+  }
+
+  showClass({ students, question, game }) {
+    const here = students === 1 ? "1 student is here." : `${students} students are here.`;
+    for (const node of [this.roles.here, this.roles["join-here"]]) write(node, here);
+    if (!this.chip.isConnected) document.querySelector(".sd-tools")?.prepend(this.chip);
+    write(this.chip, `Class ${this.room.code} · ${students}`);
+    this.questions.show(question, students);
+    this.games.show(game).catch((error) => write(this.roles.said, error.message));
+  }
+
+  async copyLink() {
+    try {
+      await navigator.clipboard.writeText(this.room.link);
+      write(this.roles.said, "Link copied.");
+    } catch {
+      getSelection().selectAllChildren(this.roles.link); // browsers allow copying under https only
+      write(this.roles.said, "This browser does not allow copying; the link is selected, copy it yourself.");
+    }
+  }
+
+  async showSummary() {
+    const summary = await this.fetch(this.at("summary"));
+    this.questions.showSummary(summary, () => this.fetch(new URL(`${this.at("summary")}?as=csv`)));
+  }
+
+  // The first press only asks for a second one.
+  async end() {
+    const { end } = this.roles;
+    const isSure = end.dataset.sure;
+    this.setSure(!isSure);
+    if (!isSure) return setTimeout(() => this.setSure(false), CONFIRM_MS);
+    await this.fetch(this.at("end"), {});
+    this.close("The class is over.");
+  }
+
+  setSure(isSure) {
+    const { end } = this.roles;
+    if (isSure) end.dataset.sure = "true";
+    else delete end.dataset.sure;
+    end.textContent = isSure ? "Press again to end it for everybody" : "End the class";
+  }
+
+  /**
+   * Show that this window has no open class. `elsewhere`: the class moved to another window; a reload moves it back.
+   */
+  close(words, elsewhere = false) {
+    this.room = null;
+    if (!elsewhere) forgetInTab(KEY);
+    this.root.dataset.state = "none";
+    document.body.toggleAttribute("data-class", false);
+    this.chip.remove();
+    this.joinScreen.close();
+    this.questions.show(null);
+    this.roles.summary.hidden = true;
+    this.games.show(null);
+    write(this.roles.said, words);
+  }
+}
+
+/** The tab and the lesson that are open on the page. */
+function placeOfPage() {
+  return { tab: currentTab() ?? null, lesson: document.querySelector(".sd-learn")?.dataset.at ?? null };
+}
+
+/** How to join the class, over the full screen: the QR code, the address to type, and the code. */
+class JoinScreen {
+  constructor(roles) {
+    this.roles = roles;
+    roles["join-open"].addEventListener("click", () => this.open());
+    roles["join-close"].addEventListener("click", () => this.close());
+    roles["join-screen"].addEventListener("close", () => document.fullscreenElement && document.exitFullscreen());
+    document.addEventListener("fullscreenchange", () => document.fullscreenElement || this.close());
+  }
+
+  fill({ qr, link, code }) {
+    this.roles["join-qr"].src = qr;
+    this.roles["join-code"].textContent = code;
+    this.roles["join-address"].textContent = shortAddress(link);
+  }
+
+  open() {
+    this.roles["join-screen"].showModal();
+    // A browser may refuse, for example within a frame; the screen then fills the window.
+    document.documentElement.requestFullscreen?.().catch(() => {});
+  }
+
+  close() {
+    this.roles["join-screen"].close();
+  }
+}
+
+/** The part of a class's link that a student types to get to the form for the code. */
+function shortAddress(link) {
+  return link.replace(/^https?:\/\//, "").replace(/\/[^/]*$/, "");
+}
+
+const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "Time is up. The target is checking the drafts…" };
+
+class ClassGames {
+  /** `send` posts a message to the class; `fetchGame()` resolves to the game in the form that students get. */
+  constructor({ "game-form": form, game }, send, fetchGame) {
+    this.form = form;
+    this.root = game;
+    this.send = send;
+    this.fetchGame = fetchGame;
+    this.shown = "";
+    onSubmit(form, () => {
+      const { text, seconds, drafts } = form.elements;
+      send({ type: "play", text: text.value, seconds: Number(seconds.value), open_drafts: drafts.checked });
+    });
+  }
+
+  /** Show `game`, with the server's count of drafts; null if there is no game. */
+  async show(game) {
+    this.root.hidden = !game;
+    this.form.hidden = Boolean(game);
+    const phase = game ? `${game.number} ${game.phase}` : "";
+    if (phase !== this.shown) {
+      this.shown = phase;
+      const content = game && (await this.fetchGame().catch(() => null));
+      if (this.shown !== phase) return; // another phase has begun in the meantime
+      if (game && !content) this.shown = ""; // so that the next post tries again
+      else if (game) this.rebuild(content);
+    }
+    if (!game || !this.count) return;
+    const words = game.count === 1 ? "1 draft" : `${game.count} drafts`;
+    this.count.textContent = words + absentWords(game.absent);
+  }
+
+  rebuild({ phase, error, text, results }) {
+    this.count = element("b", "sd-game-count");
+    const words = phase === "judged" || phase === "failed" ? "New game" : "Cancel the game";
+    const dismiss = button("sd-button", words, () => this.send({ type: "dismiss-game" }));
+    const title = element("h2", "", "The class as the draft model");
+    const body = phase === "judged" ? gameResults(results, null) : element("p", "", error ?? PHASE_WORDS[phase]);
+    replaceParts(this.root, title, element("p", "sd-game-opening", text), this.count, body, dismiss);
+  }
+}

@@ -1,0 +1,128 @@
+// The connection between a student's page and the class: joins, receives messages, posts answers and drafts.
+
+import { recallInTab, rememberInTab } from "../common/dom.js";
+
+const KEY = "specdemo-class";
+const SILENT_MS = 6000; // if a stream has not begun after this time, a proxy holds it back
+const RETRY_MS = 2000;
+const POLL_GAP_MS = 300;
+const OVER = 404;
+
+export class ClassLine {
+  /** `onMessage` gets every message once and in order; `onState` gets true or false for a connection. */
+  constructor(address, { onMessage, onState }) {
+    this.address = address.href;
+    this.onMessage = onMessage;
+    this.onState = onState;
+    this.last = 0;
+    this.isOver = false;
+    this.isPolling = false;
+  }
+
+  /** Join the class and receive its messages, with retries. Rejects if there is no such class. */
+  async open() {
+    try {
+      await this.join();
+      this.receive();
+    } catch (error) {
+      if (error.status === OVER) throw error;
+      this.retry();
+    }
+  }
+
+  /** Post an answer or a draft; `path` is "answer" or "draft". Rejects with the server's sentence. */
+  async send(path, content) {
+    await this.post(path, { student: this.token, ...content });
+  }
+
+  /** Resolves to the verdict on the student's own draft, or to null if there is none. */
+  async ownVerdict() {
+    return jsonOf(await fetch(`${this.address}/own?student=${encodeURIComponent(this.token)}`));
+  }
+
+  async join() {
+    const key = `${KEY} ${this.address}`;
+    const { student, ...known } = await this.post("join", { student: recallInTab(key) });
+    this.token = student;
+    rememberInTab(key, student);
+    this.onMessage({ type: "given", ...known });
+  }
+
+  async post(path, content) {
+    return jsonOf(await fetch(`${this.address}/${path}`, { method: "POST", body: JSON.stringify(content) }));
+  }
+
+  at(path) {
+    return `${this.address}/${path}?student=${encodeURIComponent(this.token)}&after=${this.last}`;
+  }
+
+  receive() {
+    if (this.isPolling) this.poll();
+    else this.listen();
+  }
+
+  listen() {
+    const source = new EventSource(this.at("events"));
+    const close = () => {
+      clearTimeout(silent);
+      source.close();
+    };
+    // Some proxies deliver a stream only when it has ended. In that case the page polls from now on.
+    const silent = setTimeout(() => {
+      close();
+      this.isPolling = true;
+      this.poll();
+    }, SILENT_MS);
+    source.onmessage = ({ data }) => {
+      clearTimeout(silent);
+      this.onState(true);
+      this.take(JSON.parse(data));
+      if (this.isOver) close();
+    };
+    source.onerror = () => {
+      close();
+      if (!this.isOver) this.retry();
+    };
+  }
+
+  async poll() {
+    try {
+      const response = await fetch(this.at("news"));
+      if (!response.ok) throw new Error();
+      const lines = (await response.text()).split("\n").filter(Boolean);
+      this.onState(true);
+      for (const line of lines) this.take(JSON.parse(line));
+      if (!this.isOver) setTimeout(() => this.poll(), POLL_GAP_MS);
+    } catch {
+      this.retry();
+    }
+  }
+
+  // Joins again before receiving: the server may have forgotten this student, and it replies if the class has ended.
+  retry() {
+    this.onState(false);
+    const attempt = async () => {
+      try {
+        await this.join();
+        this.receive();
+      } catch (error) {
+        if (error.status === OVER) this.take({ type: "end" });
+        else this.retry();
+      }
+    };
+    setTimeout(attempt, RETRY_MS * (0.5 + Math.random())); // random, so that not all students of a class retry at once
+  }
+
+  take(message) {
+    if (message.type === "here" || message.id <= this.last) return;
+    this.last = message.id ?? this.last;
+    this.isOver = message.type === "end";
+    this.onMessage(message);
+  }
+}
+
+async function jsonOf(response) {
+  const content = await response.json().catch(() => ({}));
+  if (response.ok) return content;
+  throw Object.assign(new Error(content.error ?? "The class could not be reached; reload the page."), { status: response.status });
+}

@@ -1,0 +1,333 @@
+// A student's page: joins a class, shows what the teacher shows, answers questions and writes drafts.
+
+import { ClassLine } from "./class_line.js";
+import { TeachersView } from "./class_relay.js";
+import { answerList, answerWords, gameResults, numberIn, resultWords } from "./class_results.js";
+import { button, element, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
+import { LETTERS } from "../learn/quiz_cards.js";
+import { mountFollowing } from "../stage/stage.js";
+
+const TAB_WORDS = { play: "Play", proof: "Is it the same?", lab: "Lab", class: "Class" };
+const LOST = "Connection lost; trying again…";
+
+/** `home` is the address of the live page, and `base` the address of its static files. */
+export function mountStudent({ root, base, home, settings }) {
+  const stage = mountFollowing({ root: root.querySelector(".sd"), base, settings });
+  const page = new StudentPage(root, home, stage);
+  const code = codeIn(location.pathname);
+  if (code) page.join(code);
+  else page.askForCode("");
+}
+
+/** The class code in the path of an address, or null if there is none. */
+function codeIn(path) {
+  const code = path.match(/\/specdemo-class\/([^/]+)$/)?.[1];
+  return code ? decodeURIComponent(code).trim().toUpperCase() : null;
+}
+
+class StudentPage {
+  constructor(root, home, stage) {
+    this.root = root;
+    this.home = home;
+    this.stage = stage;
+    this.roles = rolesOf(root);
+    this.disconnected = LOST;
+    this.lessons = [...this.roles.lessons.querySelectorAll("[data-lesson]")];
+    this.view = new TeachersView(stage, () => this.showState());
+    this.asked = new Asked(this.roles.asked, (answer) => this.line.send("answer", answer));
+    this.drafting = new Drafting(this.roles.game, {
+      send: (draft) => this.line.send("draft", draft),
+      ownVerdict: () => this.line.ownVerdict(),
+    });
+    this.roles.back.addEventListener("click", () => {
+      this.view.follow();
+      this.showState();
+    });
+    onSubmit(this.roles.join, () => location.assign(this.address(this.roles.join.elements.code.value.trim())));
+  }
+
+  address(code) {
+    return new URL(`specdemo-class/${encodeURIComponent(code)}`, this.home);
+  }
+
+  askForCode(refusal) {
+    this.root.dataset.state = "unknown";
+    this.roles.join.hidden = false;
+    this.roles.refused.textContent = refusal;
+    this.roles.where.textContent = "";
+  }
+
+  async join(code) {
+    this.roles.code.textContent = `· class ${code}`;
+    this.line = new ClassLine(this.address(code), {
+      onMessage: (message) => this.take(message),
+      onState: (connected) => this.showState(connected),
+    });
+    try {
+      await this.line.open();
+    } catch (error) {
+      this.askForCode(error.message);
+    }
+  }
+
+  take(message) {
+    const { stage, view, asked, drafting } = this;
+    if (message.type === "begin") {
+      view.begin();
+      stage.topic.expect(message.topic);
+      stage.beginOf(message.recording);
+    } else if (message.type === "given") {
+      asked.given = message.given;
+      drafting.recall(message);
+    } else if (message.type === "events") stage.takeMore(message.events);
+    else if (message.type === "view") this.show(message);
+    else if (message.type === "question") asked.show(message.question);
+    else if (message.type === "game") drafting.show(message.game);
+    // This sentence is shown while `ClassLine` tries to join again.
+    else if (message.type === "refused") this.disconnected = message.error;
+    else if (message.type === "end") this.end();
+  }
+
+  show(message) {
+    // No lesson for the quiz: its questions are shown above.
+    const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null;
+    this.roles.lessons.hidden = lesson === null;
+    for (const page of this.lessons) page.toggleAttribute("data-current", page.dataset.lesson === lesson);
+    this.tab = message.tab;
+    this.view.take(message);
+    this.showState();
+  }
+
+  showState(connected = this.connected) {
+    this.connected = connected;
+    if (this.root.dataset.state === "over") return;
+    const { follows } = this.view;
+    this.root.dataset.state = connected ? (follows ? "following" : "apart") : "away";
+    this.roles.back.hidden = follows;
+    if (connected) this.disconnected = LOST;
+    write(this.roles.where, connected ? stateWords(follows, this.tab) : this.disconnected);
+  }
+
+  end() {
+    this.root.dataset.state = "over";
+    this.roles.where.textContent = "The class is over. The last run stays until you close the page.";
+    this.asked.show(null);
+    this.drafting.show(null);
+    this.view.leave();
+    this.roles.back.hidden = true;
+  }
+}
+
+function stateWords(follows, tab) {
+  if (!follows) return "You are looking around on your own.";
+  return tab in TAB_WORDS ? `Your teacher is on the tab “${TAB_WORDS[tab]}”; look at the projector.` : "You are following your teacher.";
+}
+
+const ROUNDING = 1e-9;
+
+class Asked {
+  /** `send({ question, answer })` resolves when the server has accepted the answer. */
+  constructor(root, send) {
+    this.root = root;
+    this.send = send;
+    this.question = null;
+    this.picked = null;
+    this.given = null; // the `{ question, answer }` that was given before a reload, or null
+  }
+
+  /** Show the `question` that the server sent; null if there is none. */
+  show(question) {
+    const { number, phase } = this.question ?? {};
+    this.question = question;
+    this.root.hidden = !question;
+    this.root.parentElement.toggleAttribute("data-asked", question?.phase === "open");
+    if (!question) return;
+    if (question.number !== number) this.picked = this.given?.question === question.number ? this.given.answer : null;
+    // Do not rebuild at each update, because that would delete typed text.
+    if (question.number !== number || question.phase !== phase) this.rebuild();
+    write(this.status, this.statusWords());
+    // During the measurement, the run takes the place of the options.
+    const hasCounts = question.bars && question.phase !== "measuring";
+    this.counts.replaceChildren(...(hasCounts ? [answerList(question)] : []));
+    this.root.dataset.phase = question.phase;
+    this.root.dataset.outcome = this.outcome ?? "";
+    for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(this.picked === index));
+  }
+
+  rebuild() {
+    const { text, phase, why } = this.question;
+    this.options = [];
+    this.status = element("p", "sd-asked-told");
+    this.status.setAttribute("role", "status");
+    this.counts = element("div", "");
+    const answer = phase === "open" ? this.form() : element("p", "sd-asked-chosen", this.answerSentence());
+    const title = element("h2", "", text);
+    const parts = phase === "revealed" ? [this.status, title, answer, this.counts] : [title, answer, this.counts, this.status];
+    replaceParts(this.root, ...parts, ...(why ? [element("p", "", why)] : []));
+  }
+
+  get outcome() {
+    const { phase, right, tolerance } = this.question;
+    if (phase !== "revealed" || right === null || this.picked === null) return null;
+    return Math.abs(this.picked - right) <= tolerance * Math.abs(right) + ROUNDING ? "right" : "wrong";
+  }
+
+  form() {
+    const form = element("form", "sd-asked-form");
+    if (this.question.kind === "choice") {
+      this.options = this.question.options.map((text, index) => {
+        const option = button("sd-asked-option", "", () => this.answer(index));
+        option.append(element("b", "", LETTERS[index]), element("span", "", text));
+        return option;
+      });
+      form.append(...this.options);
+    } else {
+      const input = element("input", "");
+      input.inputMode = "decimal";
+      input.setAttribute("aria-label", "Your number");
+      form.append(input, element("button", "sd-button", "Answer"));
+    }
+    onSubmit(form, () => {
+      const typed = numberIn(form.querySelector("input").value);
+      if (typed === null) write(this.status, "Type a number, such as 1.5.");
+      else this.answer(typed);
+    });
+    return form;
+  }
+
+  async answer(answer) {
+    const { number } = this.question;
+    try {
+      await this.send({ question: number, answer });
+      if (this.question?.number !== number) return; // the teacher has asked another question in the meantime
+      this.picked = answer;
+      this.show(this.question);
+    } catch (error) {
+      write(this.status, error.message);
+    }
+  }
+
+  answerSentence() {
+    return this.picked === null ? "" : `Your answer: ${answerWords(this.question, this.picked)}.`;
+  }
+
+  statusWords() {
+    const { phase, answered } = this.question;
+    if (phase === "open") return this.picked === null ? "" : `${this.answerSentence()} You can change it until voting closes.`;
+    const closed = `Voting is closed (${answered} answered).`;
+    if (phase === "closed") return `${closed} Wait for the result.`;
+    if (phase === "measuring") return `${closed} The teacher’s page is measuring the answer now.`;
+    return ({ right: "✓ You were right. ", wrong: "✗ You were wrong. " }[this.outcome] ?? "") + resultWords(this.question);
+  }
+}
+
+const NAME_KEY = "specdemo-nickname";
+const SEND_BEFORE_END_MS = 300;
+
+class Drafting {
+  /**
+   * `send({ game, draft, name })` resolves when the server has accepted the draft; `ownVerdict()` resolves to its
+   * verdict.
+   */
+  constructor(root, { send, ownVerdict }) {
+    this.root = root;
+    this.send = send;
+    this.ownVerdict = ownVerdict;
+    this.game = null;
+    this.known = {};
+  }
+
+  /**
+   * Remember what the server knows of this student: `drafted`, the sent `{ game, draft }`, and `writing`, the open game and
+   * the seconds `left` in it (`{ game, left }`). Either may be null.
+   */
+  recall({ drafted, writing }) {
+    this.known = { drafted, writing, at: performance.now() };
+  }
+
+  /** Show the `game` that the server sent; null if there is none. */
+  show(game) {
+    const before = this.game;
+    this.game = game;
+    this.root.hidden = !game;
+    if (game && game.number === before?.number && game.phase === before.phase) return;
+    clearInterval(this.timer);
+    if (!game) return;
+    this.status = element("p", "sd-asked-told");
+    this.status.setAttribute("role", "status");
+    const title = element("h2", "", "The class as the draft model");
+    replaceParts(this.root, title, element("p", "sd-game-opening", game.text), this.body(), this.status);
+  }
+
+  body() {
+    const { phase, results, error } = this.game;
+    if (phase === "open") return this.form();
+    if (phase === "judged") return this.results(results);
+    return element("p", "", phase === "failed" ? error : "Time is up. The target is checking the drafts…");
+  }
+
+  results(results) {
+    const place = element("div", "");
+    const show = (own) => place.replaceChildren(gameResults(results, own));
+    show(null);
+    // If this fails, the results of the class are shown without the student's own verdict.
+    this.ownVerdict().then((own) => own && show(own), () => {});
+    return place;
+  }
+
+  form() {
+    const { drafted } = this.known;
+    const { number, open_drafts: isOpen } = this.game;
+    this.words = element("textarea", "");
+    Object.assign(this.words, { rows: 2, maxLength: 200, placeholder: "the next words", ariaLabel: "The next words" });
+    this.words.value = drafted?.game === number ? drafted.draft.trim() : "";
+    this.name = element("input", "");
+    Object.assign(this.name, { maxLength: 16, placeholder: "nickname (optional)", ariaLabel: "Nickname (optional)" });
+    this.name.value = recallInTab(NAME_KEY) ?? "";
+    this.sent = undefined;
+    this.clock = element("b", "sd-game-clock");
+    const note = isOpen ? "Everybody will see all drafts, and the nicknames of the best." : "Only you will see your draft, unless most of the class writes the same.";
+    const fields = isOpen ? [this.words, this.name] : [this.words];
+    const form = element("form", "sd-game-form", ...fields, element("button", "sd-button", "Send"), this.clock, element("small", "", note));
+    onSubmit(form, () => this.sendDraft());
+    this.words.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.sendDraft();
+    });
+    this.startClock();
+    return form;
+  }
+
+  startClock() {
+    const { writing, at } = this.known;
+    const end = writing?.game === this.game.number ? at + 1000 * writing.left : performance.now() + 1000 * this.game.seconds;
+    const tick = () => {
+      const left = end - performance.now();
+      this.clock.textContent = `${Math.max(0, Math.ceil(left / 1000))} s`;
+      if (left > SEND_BEFORE_END_MS) return;
+      clearInterval(this.timer);
+      if (this.words.value.trim() && this.words.value !== this.sent) this.sendDraft();
+    };
+    this.timer = setInterval(tick, 200);
+    tick();
+  }
+
+  async sendDraft() {
+    const { words, status } = this;
+    const written = words.value;
+    if (!written.trim()) return write(status, "Write the next few words first.");
+    const { number, text } = this.game;
+    const name = this.name.value.trim();
+    const draft = /\s$/.test(text) ? written.trimStart() : ` ${written.trim()}`;
+    try {
+      await this.send({ game: number, draft, name });
+      if (this.game?.number !== number || this.game.phase !== "open") return; // the time has ended in the meantime
+      this.sent = written;
+      rememberInTab(NAME_KEY, name);
+      write(status, "Sent. You can change it until time is up.");
+    } catch (error) {
+      write(status, error.message);
+    }
+  }
+}

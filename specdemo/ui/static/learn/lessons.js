@@ -1,0 +1,215 @@
+// The lessons. One is shown at a time, with buttons that play a recording or start a run. The quiz is in quiz.js.
+
+import { button, element, recall, remember, write } from "../common/dom.js";
+import { noteLesson } from "../common/page.js";
+import { showProof } from "../proof/proof.js";
+import { rateWords } from "./rates.js";
+import { classLink } from "../stage/share.js";
+import { stageOfPage } from "../stage/stage.js";
+
+const SEEN_KEY = "specdemo-lessons";
+const DONE_KEY = "specdemo-tasks";
+const QUIZ = "quiz";
+const STAGE_POLL_MS = 50;
+
+/** Called once by the Gradio component. */
+export function mountLessons({ element: host, trigger }) {
+  const root = host.querySelector(".sd-learn");
+  const lessons = new Lessons(root, (address) => trigger("submit", { address }));
+  root.querySelector("[data-role=class-link]").addEventListener("click", () => trigger("copy"));
+  const stop = document.querySelector("#stop");
+  if (stop) lessons.followRuns(stop);
+}
+
+class Lessons {
+  constructor(root, run) {
+    this.root = root;
+    this.pages = [...root.querySelectorAll("[data-lesson]")];
+    this.names = this.pages.map((page) => page.dataset.lesson);
+    this.seen = new Set(recallNames(SEEN_KEY));
+    this.tasks = new Tasks(recallNames(DONE_KEY));
+    this.dots = this.pages.map((page, index) => this.dot(page, index));
+    const onClick = (selector, act) => {
+      for (const node of root.querySelectorAll(selector)) node.addEventListener("click", () => act(node));
+    };
+    onClick("[data-go]", ({ dataset }) => this.go(this.current + (dataset.go === "next" ? 1 : -1)));
+    onClick("[data-show]", (node) => stageOfPage().present(JSON.parse(node.dataset.show), topicOf(node)));
+    onClick("[data-run]", (node) => {
+      stageOfPage().topic.expect(topicOf(node));
+      run(node.dataset.run);
+    });
+    onClick("[data-proof]", (node) => showProof(node.dataset.proof));
+    onClick(".sd-answer button", (node) => this.answer(node));
+    document.addEventListener("sd-moment", ({ detail }) => this.follow(detail));
+    this.tickTasks();
+    this.go(lessonIn(location.search, this.names), false);
+    this.followVisibility();
+  }
+
+  /** Show the lesson's own run whenever the tab opens. */
+  followVisibility() {
+    let wasVisible = false;
+    const follow = () => {
+      const isVisible = this.root.checkVisibility();
+      if (isVisible && !wasVisible) this.setStage();
+      wasVisible = isVisible;
+    };
+    new ResizeObserver(follow).observe(this.root);
+  }
+
+  /** Replace the visitor's earlier run on the stage with the run that the lesson begins with, if it has one. */
+  setStage() {
+    const page = this.pages[this.current];
+    const { opens } = page.dataset;
+    if (!opens || this.root.hasAttribute("data-busy")) return;
+    const stage = stageOfPage();
+    if (stage) stage.present(JSON.parse(opens), topicOf(page));
+    else setTimeout(() => this.setStage(), STAGE_POLL_MS);
+  }
+
+  /** Show the lessons' Stop button while a run can be stopped; `stop` is the Stop button of the page. */
+  followRuns(stop) {
+    const end = this.root.querySelector("[data-role=end-run]");
+    const show = () => {
+      end.hidden = stop.disabled;
+      this.root.toggleAttribute("data-busy", !stop.disabled);
+    };
+    new MutationObserver(show).observe(stop, { attributeFilter: ["disabled"] });
+    end.addEventListener("click", () => stop.click());
+    show();
+  }
+
+  follow(moment) {
+    this.showRates();
+    if (this.root.checkVisibility()) this.take(moment);
+  }
+
+  /** Fill in the table of acceptance rates with the values of the run on the stage. */
+  showRates() {
+    const words = rateWords(stageOfPage()?.trace);
+    for (const node of this.root.querySelectorAll("[data-rate]")) write(node, words[node.dataset.rate]);
+  }
+
+  answer(button) {
+    const isRight = button.hasAttribute("data-right");
+    for (const other of button.parentElement.querySelectorAll("button")) other.toggleAttribute("data-picked", other === button);
+    button.parentElement.querySelector("[role=status]").textContent = isRight ? "✓ Right." : "✗ No. Look again.";
+    this.take({ answered: isRight });
+  }
+
+  take(moment) {
+    if (!this.tasks.take(this.names[this.current], moment)) return;
+    remember(DONE_KEY, [...this.tasks.done].join());
+    this.tickTasks();
+  }
+
+  tickTasks() {
+    this.pages.forEach((page, at) => {
+      const isDone = this.tasks.done.has(this.names[at]);
+      for (const part of [page, this.dots[at]]) part.toggleAttribute("data-done", isDone);
+    });
+  }
+
+  dot(page, index) {
+    const isQuiz = page.dataset.lesson === QUIZ;
+    const dot = button("sd-dot", isQuiz ? "Quiz" : String(index + 1), () => this.go(index));
+    dot.title = page.querySelector("h2").textContent;
+    dot.setAttribute("aria-label", isQuiz ? dot.title : `Lesson ${index + 1}: ${dot.title}`);
+    this.root.querySelector("[data-role=lesson-dots]").append(element("li", "", dot));
+    return dot;
+  }
+
+  go(index, byVisitor = true) {
+    if (index < 0 || index >= this.pages.length) return;
+    this.current = index;
+    const name = this.names[index];
+    this.root.dataset.at = document.body.dataset.learn = name;
+    this.pages.forEach((page, at) => page.toggleAttribute("data-current", at === index));
+    this.root.querySelector("[data-role=class-told]").textContent = "";
+    if (byVisitor) {
+      this.seen.add(name);
+      remember(SEEN_KEY, [...this.seen].join());
+      noteLesson(name);
+      this.setStage();
+    }
+    this.dots.forEach((dot, at) => {
+      if (at === index) dot.setAttribute("aria-current", "step");
+      else dot.removeAttribute("aria-current");
+      dot.toggleAttribute("data-seen", this.seen.has(this.names[at]));
+    });
+    this.root.querySelector("[data-go=back]").disabled = index === 0;
+    this.root.querySelector("[data-go=next]").disabled = index === this.pages.length - 1;
+  }
+}
+
+// Each lesson has a topic; a button of the lesson may limit it further.
+function topicOf(node) {
+  const { topic } = node.closest("[data-lesson]").dataset;
+  return { ...JSON.parse(topic), ...JSON.parse(node.dataset.topic ?? "{}") };
+}
+
+function recallNames(key) {
+  return (recall(key) ?? "").split(",").filter(Boolean);
+}
+
+/** The index of the lesson that an address names; 0 if the address names none of `names`. */
+export function lessonIn(search, names) {
+  return Math.max(0, names.indexOf(new URLSearchParams(search).get("lesson")));
+}
+
+/**
+ * Maps each lesson to the number of steps of its task and to `step(moment)`, which returns the step that a moment
+ * completes, if any. A moment is the visitor's answer to the lesson's question, or what the stage shows (see `Stage.tell`).
+ */
+const TASKS = {
+  1: { steps: 1, step: ({ answered }) => answered },
+  2: { steps: 1, step: ({ recording, focus, settled }) => recording === "five" && focus !== "baseline" && settled > 0 },
+  3: { steps: 1, step: ({ answered }) => answered },
+  4: { steps: 1, step: ({ answered }) => answered },
+  5: { steps: 2, step: ({ recording, ended }) => ["email", "too-long"].includes(recording) && ended && recording },
+  6: { steps: 1, step: ({ departure }) => departure },
+  7: { steps: 1, step: ({ answered }) => answered },
+};
+
+/** The completed tasks; `done` has the names of the lessons whose tasks were completed on earlier visits. */
+export class Tasks {
+  constructor(done) {
+    this.done = new Set(done);
+    this.taken = new Map(); // maps each lesson to its completed steps
+  }
+
+  /** Take an answer or a moment of the stage during `lesson`; returns true if it completes the task of the lesson. */
+  take(lesson, moment) {
+    const task = TASKS[lesson];
+    const step = task?.step(moment);
+    if (!step || this.done.has(lesson)) return false;
+    const taken = this.taken.get(lesson) ?? new Set();
+    this.taken.set(lesson, taken.add(step));
+    if (taken.size < task.steps) return false;
+    this.done.add(lesson);
+    return true;
+  }
+}
+
+/** Copy a link for a class: to the current lesson, with the prompt and settings in the page's widgets. */
+export async function copyClassLink(names, values) {
+  const lesson = document.querySelector(".sd-learn").dataset.at;
+  const question = lesson === QUIZ ? document.querySelector(".sd-quiz").dataset.at : null;
+  const recording = question ? null : stageOfPage()?.recording;
+  const link = classLink(location.href, { lesson, question }, settingsOf(names, values), recording);
+  const told = document.querySelector("[data-role=class-told]");
+  try {
+    await navigator.clipboard.writeText(link);
+    told.textContent = "Link copied.";
+  } catch {
+    history.replaceState(history.state, "", link);
+    told.textContent = "Copy it from the address bar.";
+  }
+}
+
+/** The settings in the widgets with these names; an empty number box sets nothing. */
+export function settingsOf(names, values) {
+  const held = names.map((name, index) => [name, values[index]]).filter(([, value]) => value !== null);
+  const { auto, ...settings } = Object.fromEntries(held);
+  return auto ? { ...settings, k: "auto" } : settings;
+}

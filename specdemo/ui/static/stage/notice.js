@@ -1,0 +1,110 @@
+// The messages about a run: the notice above the lanes, and the sentences for screen readers.
+
+import { progressBar, write } from "../common/dom.js";
+import { tabOpener } from "../common/page.js";
+import { BASELINE } from "./trace.js";
+
+const ROLES = ["hint", "progress", "error", "closing"];
+const GAP_MS = 2000;
+const FIRST_ROUND = "The draft model proposes tokens; the target verifies all of them in one pass.";
+
+/** The one notice above the lanes: a hint, progress, an error, or the closing sentence. */
+export class Notice {
+  constructor(roles) {
+    this.roles = roles;
+    this.bar = progressBar("Progress");
+    roles.progress.append(this.bar);
+    this.invitation = null; // the hint of an empty stage, while a run's sentences are in its place
+    this.begin();
+  }
+
+  begin() {
+    this.isWaiting = false;
+    this.error = null; // the sentence of a failed run, or null
+    if (this.invitation) this.roles.hint.textContent = this.invitation;
+    this.invitation = null;
+  }
+
+  wait({ text, fraction }) {
+    this.isWaiting = true;
+    this.roles["progress-text"].textContent = text;
+    this.bar.value = fraction;
+  }
+
+  fail(message) {
+    this.error = message;
+    this.roles.error.textContent = message;
+  }
+
+  /** Show the notices that come with the start of a run. */
+  open() {
+    const { hint } = this.roles;
+    this.isWaiting = false;
+    this.invitation = hint.textContent;
+    hint.textContent = FIRST_ROUND;
+  }
+
+  /** Show a sentence about the latest round of the run that plays. */
+  say(words) {
+    write(this.roles.hint, words);
+  }
+
+  /** Return the state of the stage: idle, waiting, playing, ended or error. */
+  state(hasBegun, hasEnded) {
+    if (this.error !== null) return "error";
+    if (hasEnded) return "ended";
+    return hasBegun ? "playing" : this.isWaiting ? "waiting" : "idle";
+  }
+
+  show(state) {
+    const shown = { error: "error", ended: "closing", waiting: "progress" }[state] ?? "hint";
+    for (const role of ROLES) this.roles[role].hidden = role !== shown;
+  }
+
+  /** Show the result of the run, or only that of the lane in `focus`. */
+  close({ sentence, badge, totals }, focus) {
+    const { roles } = this;
+    const { baseline_tokens: alone } = totals;
+    roles.sentence.textContent = focus === BASELINE ? `The target alone: ${alone} tokens, ${alone} passes.` : sentence;
+    roles.badge.hidden = !badge || focus === BASELINE;
+    roles.badge.dataset.kind = badge?.kind ?? "";
+    const words = badge?.text ?? "";
+    if (roles.badge.textContent === words) return;
+    // A run cannot show that two distributions are the same. The badge links to the test that can.
+    roles.badge.replaceChildren(badge?.kind === "distribution" ? tabOpener("proof", words) : words);
+  }
+}
+
+/** A live region for screen readers. It gets the latest sentence, at most one every two seconds. */
+export class Speaker {
+  constructor(node) {
+    this.node = node;
+    this.last = -Infinity;
+    this.timer = null;
+  }
+
+  /** Say the sentence when two seconds have passed since the last one. It replaces a sentence that still waits. */
+  say(words) {
+    this.next = words;
+    const wait = this.last + GAP_MS - Date.now();
+    if (wait <= 0) this.sayNow(words);
+    else this.timer ??= setTimeout(() => this.sayNow(this.next), wait);
+  }
+
+  /** Say the sentence now; it replaces a sentence that still waits. */
+  sayNow(words) {
+    this.cancel();
+    this.last = Date.now();
+    write(this.node, words);
+  }
+
+  silence() {
+    this.cancel();
+    this.node.textContent = "";
+  }
+
+  cancel() {
+    clearTimeout(this.timer);
+    this.timer = null;
+  }
+}

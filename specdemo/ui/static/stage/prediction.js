@@ -1,0 +1,270 @@
+// "Predict, then see": a card before a visitor's first run, captions for its first rounds, and the comparison at its
+// end. A class predicts the same, and its teacher's page measures it here.
+
+import { element, onSubmit, PHONE_PX, recall, remember, rolesOf, write } from "../common/dom.js";
+import { currentTab, openTab } from "../common/page.js";
+import { announceMeasured, announceMeasuring } from "../learn/quiz.js";
+import { stageOfPage } from "./stage.js";
+import { SPECULATIVE } from "./trace.js";
+import { isSlower, roundWords, times } from "../common/words.js";
+
+const KEY = "specdemo-prediction"; // set once the card has been answered or skipped
+const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
+const LENGTH = 4; // the draft length k that the questions name
+const BUSY = "Another run is in progress; wait for its end.";
+const SETUP = `Drafts of ${LENGTH} tokens.`;
+
+/** The questions of the card, which a class can be asked too. `option(totals)` is the index of the measured option. */
+export const PREDICTIONS = [
+  {
+    name: "run-speed",
+    text: "Is it faster or slower than the target alone?",
+    setup: SETUP,
+    options: ["Faster", "Slower"],
+    option: ({ speedup }) => (speedup === null ? null : Number(isSlower(speedup))),
+  },
+  {
+    name: "run-survivors",
+    text: `How many of ${LENGTH} draft tokens survive on average?`,
+    setup: SETUP,
+    options: Array.from({ length: LENGTH + 1 }, (_, count) => `${count} of ${LENGTH}`),
+    option: (totals) => roundedOrNull(survivors(totals)),
+  },
+];
+
+/** The mean number of accepted draft tokens per round; null before the first round. */
+export function survivors({ accepted_by_position: accepted, passes }) {
+  return passes ? accepted.reduce((sum, count) => sum + count, 0) / passes : null;
+}
+
+function roundedOrNull(value) {
+  return value === null ? null : Math.round(value);
+}
+
+/** The predictions, as indices of options, compared with the figures of the run. */
+export function comparisonWords([speed, count], totals) {
+  const { speedup, identical } = totals;
+  const said = PREDICTIONS[0].options[speed].toLowerCase();
+  const parts = [`You said ${count} of ${LENGTH}; measured ${survivorWords(totals)}.`];
+  if (speedup !== null) parts.push(`You said ${said}; measured ${times(speedup)} the speed.`);
+  if (identical) parts.push("Same text.");
+  return parts.join(" ");
+}
+
+function survivorWords(totals) {
+  return `${survivors(totals).toFixed(1)} of ${LENGTH}`;
+}
+
+function measuredWords(totals) {
+  const speed = totals.speedup === null ? "" : `, at ${times(totals.speedup)} the speed of the target alone`;
+  return `Measured: ${survivorWords(totals)} draft tokens accepted per round${speed}.`;
+}
+
+const TOURED_ROUNDS = 2;
+const PHASE_S = { prompt: 1, draft: 2.2, verify: 2, verdict: 3 };
+const CAPTIONS = {
+  prompt: () => "",
+  draft: ({ drafted }) => `1. Draft: the draft model writes ${drafted.length} tokens, one after another.`,
+  verify: ({ drafted }) => `2. Verify: the target checks all ${drafted.length} in one pass.`,
+  verdict: (round) => `3. Keep or correct. ${roundWords(round)}`,
+};
+
+/** The phases of the first rounds in the order of time, as `{ phase, round, from, to }`. */
+export function phasesOf(entries) {
+  const phases = [];
+  let begin = entries[0]?.from;
+  if (begin > 0) phases.push({ phase: "prompt", round: null, from: 0, to: begin });
+  for (const [index, { round, draftEnd, to }] of entries.slice(0, TOURED_ROUNDS).entries()) {
+    // A verdict stays until the first draft token of the next round is complete.
+    const next = entries[index + 1];
+    const seen = next ? next.from + (next.draftEnd - next.from) / Math.max(1, next.round.drafted.length) : to;
+    phases.push({ phase: "draft", round, from: begin, to: draftEnd });
+    phases.push({ phase: "verify", round, from: draftEnd, to });
+    phases.push({ phase: "verdict", round, from: to, to: seen });
+    begin = seen;
+  }
+  return phases;
+}
+
+/** Slows the first rounds of a run, whose phases get captions; `onCaption` gets each, and "" before and after them. */
+class Tour {
+  constructor(trace, onCaption) {
+    this.trace = trace;
+    this.onCaption = onCaption;
+    this.caption = null;
+  }
+
+  phaseAt(time) {
+    return phasesOf(this.trace.entries(SPECULATIVE)).find(({ from, to }) => from <= time && time < to);
+  }
+
+  /** The rate of the phase at `time` and its end, as `Player` takes them; null after the last phase. */
+  slowedAt(time) {
+    const at = this.phaseAt(time);
+    return at ? { rate: (at.to - at.from) / PHASE_S[at.phase], to: at.to } : null;
+  }
+
+  show(time) {
+    const at = this.phaseAt(time);
+    const isOver = this.trace.entries(SPECULATIVE).length > TOURED_ROUNDS || this.trace.closed;
+    // Between two rounds the next one may still be on its way.
+    const caption = at ? CAPTIONS[at.phase](at.round) : time > 0 && isOver ? "" : this.caption;
+    if (caption === this.caption) return;
+    this.caption = caption;
+    this.onCaption(caption);
+  }
+}
+
+/** Called once by the Gradio component. */
+export function mountPrediction({ element: host, trigger, settings }) {
+  const run = (length, prompt) => trigger("submit", { address: String(new URLSearchParams({ k: length, ...(prompt && { prompt }) })) });
+  new Prediction(host.querySelector(".sd-prediction"), settings.asks, run);
+}
+
+class Prediction {
+  /**
+   * `asks` is false on pages whose models do not draft as the page says. `run(length, prompt)` starts a run with this
+   * draft length, this prompt if there is one, and the visitor's other settings.
+   */
+  constructor(root, asks, run) {
+    this.roles = rolesOf(root);
+    this.run = run;
+    this.isDone = !asks || recall(KEY) !== null;
+    this.expected = null; // what was predicted of the next run: `{ answers }`, or `{ name }` of a question to a class
+    this.current = null; // the same for the run on the stage, with its `trace`
+    const { roles } = this;
+    roles.questions.append(...PREDICTIONS.map(questionField));
+    onSubmit(roles.form, () => this.answer());
+    roles.skip.addEventListener("click", () => this.skip());
+    roles.card.addEventListener("cancel", () => this.skip());
+    roles.close.addEventListener("click", () => this.leave());
+    roles.next.addEventListener("click", () => this.onNext());
+    document.addEventListener("click", (event) => this.ask(event), true);
+    document.addEventListener("sd-measure", ({ detail }) => this.measure(detail));
+    document.addEventListener("sd-moment", () => this.follow());
+    root.dataset.ready = "true";
+  }
+
+  /** Ask before the visitor's first run, in place of starting it. */
+  ask(event) {
+    if (this.isDone || !event.target.closest("#run") || currentTab() !== "run") return;
+    const asked = new URLSearchParams(location.search);
+    if (OWN_SETTINGS.some((name) => asked.has(name))) return;
+    event.stopPropagation();
+    this.roles.card.showModal();
+  }
+
+  finish(outcome) {
+    this.isDone = true;
+    remember(KEY, outcome);
+    this.roles.card.close();
+  }
+
+  skip() {
+    this.finish("skipped");
+    document.querySelector("#run").click();
+  }
+
+  answer() {
+    this.finish("answered");
+    const { elements } = this.roles.form;
+    this.start({ answers: PREDICTIONS.map(({ name }) => Number(elements[name].value)) });
+  }
+
+  /** Measure a question to a class by a run of the `prompt` that it quotes. */
+  measure({ name, prompt }) {
+    if (!PREDICTIONS.some((question) => question.name === name)) return;
+    if (!document.querySelector("#run:enabled")) return announceMeasured(name, { error: BUSY });
+    this.isDone = true; // the class has predicted
+    announceMeasuring(name, {});
+    openTab("run");
+    this.start({ name }, prompt);
+  }
+
+  start(expected, prompt) {
+    this.expected = { ...expected, before: stageOfPage().trace };
+    this.run(LENGTH, prompt);
+  }
+
+  follow() {
+    const stage = stageOfPage();
+    const { expected } = this;
+    if (expected && stage.live && stage.trace !== expected.before) this.begin(stage);
+    if (!this.current) return;
+    const { trace } = stage;
+    const { state } = stage.root.dataset;
+    if (trace !== this.current.trace) this.leave();
+    else if (state === "error" || trace.end?.finish === "stopped") this.fail(stage.notice.error);
+    else if (state === "ended") this.compare(trace.end.totals);
+  }
+
+  begin(stage) {
+    const { answers, name } = this.expected;
+    this.expected = null;
+    this.current = { answers, name, trace: stage.trace, isCompared: false };
+    stage.tour = new Tour(stage.trace, (caption) => {
+      this.say(caption || this.predictedWords());
+      stage.transport.showState();
+    });
+    this.say(this.predictedWords());
+    this.roles.next.hidden = true;
+    this.showLine(true);
+    if (innerWidth <= PHONE_PX) this.roles.line.scrollIntoView(); // the stage, to which the page has scrolled, is below
+  }
+
+  predictedWords() {
+    const { answers } = this.current;
+    if (!answers) return "The class has predicted this run.";
+    const [speed, count] = PREDICTIONS.map(({ options }, index) => options[answers[index]].toLowerCase());
+    return `You said: ${speed}, ${count} survive.`;
+  }
+
+  compare(totals) {
+    const { answers, name, isCompared } = this.current;
+    if (isCompared) return; // the end is shown again
+    this.current.isCompared = true;
+    if (answers) {
+      const [aim, length] = isSlower(totals.speedup) ? ["faster", 1] : ["slower", 12];
+      this.offer(comparisonWords(answers, totals), `Now make it ${aim}: k = ${length}`, () => this.run(length));
+    } else this.offer(measuredWords(totals), "Show the answers", () => openTab("class"));
+    if (!name) return;
+    const option = PREDICTIONS.find((question) => question.name === name).option(totals);
+    announceMeasured(name, { verdict: { option, why: measuredWords(totals) } });
+  }
+
+  offer(words, next, act) {
+    this.say(words);
+    this.roles.next.textContent = next;
+    this.roles.next.hidden = false;
+    this.onNext = act;
+  }
+
+  fail(error) {
+    const { name, isCompared } = this.current;
+    if (name && !isCompared) announceMeasured(name, { error });
+    this.leave();
+  }
+
+  leave() {
+    this.current = null;
+    this.showLine(false);
+  }
+
+  showLine(isShown) {
+    this.roles.line.hidden = !isShown;
+    document.body.toggleAttribute("data-predicted", isShown);
+  }
+
+  say(words) {
+    write(this.roles.words, words);
+  }
+}
+
+function questionField({ name, text, options }) {
+  const labels = options.map((option, value) => {
+    const input = element("input", "");
+    Object.assign(input, { type: "radio", name, value, required: true });
+    return element("label", "", input, element("span", "", option));
+  });
+  return element("fieldset", "", element("legend", "", text), ...labels);
+}

@@ -1,0 +1,170 @@
+// Finished runs: shipped recordings, trace files, and the last run, which this browser has stored.
+
+import { button, element, forget, recall, remember } from "../common/dom.js";
+import { linkTo, LINKED } from "./share.js";
+import { named } from "./tokens.js";
+import { runSettings } from "../common/words.js";
+
+const PATH = "../specdemo-traces";
+// The server's limit, checked here because the server closes the connection on a larger file, and a browser could not
+// show the reason.
+const MOST_BYTES = 16_000_000;
+const LAST_RUN_KEY = "specdemo-last-run";
+const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
+const ARRIVAL_WORDS = "Recorded earlier.";
+const INVITATION = " Press Run for your own.";
+const LINK_WORDS = "Press Run to repeat this run. This is a recording of";
+
+/** The shipped recordings, each with its name, title, about, device, pair and figures; an empty list on failure. */
+export async function listRecordings(base) {
+  const response = await fetch(new URL(`${PATH}/index.json`, base));
+  return response.ok ? response.json() : [];
+}
+
+/** The events of a shipped recording as NDJSON. */
+export async function fetchRecording(base, name) {
+  return eventsFrom(await fetch(new URL(`${PATH}/${encodeURIComponent(name)}.ndjson`, base)));
+}
+
+/** The events of a trace file as NDJSON; the server checks it. */
+export async function openTrace(base, file) {
+  if (file.size > MOST_BYTES) throw new Error(`The file is too large; a trace has at most ${MOST_BYTES.toLocaleString("en")} bytes.`);
+  return eventsFrom(await fetch(new URL(PATH, base), { method: "POST", body: file }));
+}
+
+async function eventsFrom(response) {
+  if (response.ok) return response.text();
+  const { error } = await response.json().catch(() => ({}));
+  throw new Error(error ?? `The server did not send the run (status ${response.status}); try again.`);
+}
+
+/** True if the parameters of an address name settings of a run. */
+export function hasSettings(asked) {
+  return LINKED.some((name) => asked.has(name));
+}
+
+/** The recording most like the run that an address asks for: with its prompt, else its drafter, else its rule. */
+export function nearest(recordings, asked) {
+  const agrees = (recording, name) => asked.get(name) === recording[name];
+  const likeness = (recording) => 4 * agrees(recording, "prompt") + 2 * agrees(recording, "drafter") + agrees(recording, "rule");
+  return [...recordings].sort((one, other) => likeness(other) - likeness(one))[0];
+}
+
+/** The recording that plays on arrival: of the prompt in the widgets, or like the run whose settings a link has set. */
+export class Arrival {
+  constructor(stage, name) {
+    this.stage = stage;
+    this.name = name;
+    this.note = element("span", "sd-kept");
+  }
+
+  /** Play the recording of the prompt in the widgets. */
+  async show() {
+    if (await this.play(this.name)) this.say(ARRIVAL_WORDS, INVITATION);
+  }
+
+  /** Play a recording until the visitor repeats the run whose settings a link has set. */
+  async showLike(recording) {
+    if (!(await this.play(recording))) return;
+    this.say(LINK_WORDS);
+    this.stage.source.load.hidden = true; // it would replace the settings of the link
+    this.stage.roles["source-words"].hidden = true; // there is no room for them, and the "?" has them
+  }
+
+  /** Play a recording, unless the visitor has started another run. With reduced motion its end is shown at once. */
+  async play(name) {
+    const { stage } = this;
+    const plays = await stage.toolbar.play(() => fetchRecording(stage.toolbar.base, name), name);
+    if (plays && matchMedia("(prefers-reduced-motion: reduce)").matches) stage.player.seekEnd();
+    return plays;
+  }
+
+  say(words, invitation = "") {
+    const live = element("span", "", invitation);
+    live.dataset.only = "live";
+    this.note.replaceChildren(words, live);
+    this.stage.roles.source.prepend(this.note);
+  }
+
+  leave() {
+    this.note.remove();
+  }
+}
+
+/** The line that names the prompt and settings of the run on the stage, with the ways back from it. */
+export class Source {
+  constructor(stage) {
+    this.stage = stage;
+    this.load = element("a", "sd-way", "Load these settings");
+    this.back = button("sd-way", "Back to my run", () => stage.lastRun.show());
+    this.clear = button("sd-way", "Clear", () => stage.clear());
+    this.load.dataset.only = "live";
+    stage.roles.source.append(this.load, this.back, this.clear);
+  }
+
+  /** Name a run; null if the stage is empty. */
+  show(run) {
+    const { stage, load, back, clear } = this;
+    const { source, "source-words": words, "source-prompt": prompt, "source-help": help } = stage.roles;
+    // The widgets have the settings of a visitor's own run, and those of the first recording.
+    load.hidden = !run || stage.live || stage.recording === stage.arrival.name;
+    if (!load.hidden) load.href = linkTo(location.href, run, null);
+    back.hidden = stage.live || stage.root.dataset.kept === "true" || !storedRun();
+    for (const node of [prompt, words, help, clear]) node.hidden = !run;
+    if (run) {
+      prompt.textContent = `“${named(run.config.prompt)}”`;
+      prompt.title = run.config.prompt;
+      words.textContent = runSettings(run);
+    }
+    source.hidden = !run && back.hidden;
+  }
+}
+
+// Null on the static copy, which has no runs of its own; a live page on the same host may have stored one.
+function storedRun() {
+  return document.querySelector(".sd-copy") ? null : recall(LAST_RUN_KEY);
+}
+
+/** Store the events of a finished run; they replace those of the run before. */
+export function keepRun(events) {
+  forget(LAST_RUN_KEY); // also if the new run is too long to be stored
+  const text = events.map((event) => JSON.stringify(event)).join("\n");
+  if (text.length <= MAX_RUN_CHARACTERS) remember(LAST_RUN_KEY, text);
+}
+
+/** The last run of this browser, so that a reload does not lose it. */
+export class LastRun {
+  constructor(stage) {
+    this.stage = stage;
+    this.note = element("span", "sd-kept", "Your last run (", button("sd-opener", "delete it", () => this.drop()), ")");
+    this.note.title = "Stored in this browser only";
+  }
+
+  /** Show the end of the stored run; returns true if there is one. */
+  show() {
+    const text = storedRun();
+    if (!text) return false;
+    const { stage } = this;
+    try {
+      stage.load(text, null);
+      stage.player.seekEnd();
+    } catch {
+      this.drop(); // it is damaged, or another version of the page has stored it
+      return false;
+    }
+    stage.root.dataset.kept = "true";
+    stage.source.show(stage.trace.start.run);
+    stage.roles.source.prepend(this.note);
+    return true;
+  }
+
+  leave() {
+    delete this.stage.root.dataset.kept;
+    this.note.remove();
+  }
+
+  drop() {
+    forget(LAST_RUN_KEY);
+    this.stage.begin();
+  }
+}

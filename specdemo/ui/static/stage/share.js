@@ -1,0 +1,134 @@
+// Ways to share a run: as a trace file, as a page that replays it offline, as a picture, as a link, or in a frame.
+
+import { element } from "../common/dom.js";
+
+const IMAGE_WIDTH = 1240;
+const EVENTS_TAG = /(<script type="application\/x-ndjson" id="specdemo-events">)[^]*?(<\/script>)/;
+/** The settings of a run that a link may set. */
+export const LINKED = ["prompt", "mode", "drafter", "k", "temperature", "rule", "max_new_tokens", "seed", "top_k", "top_p", "baseline", "draft_alone", "pair"];
+
+/** Events as NDJSON that is safe inside a script element. */
+function eventsForPage(events) {
+  return events.map((event) => JSON.stringify(event).replaceAll("<", "\\u003c")).join("\n");
+}
+
+/** The offline page with these events; `template` is the page without events. */
+export function offlinePage(template, events) {
+  return template.replace(EVENTS_TAG, (_, open, close) => `${open}\n${eventsForPage(events)}\n${close}`);
+}
+
+/** A link to a recording, or, without one, to the page with a run's settings and models. */
+export function linkTo(address, { config, pair }, recording) {
+  const url = bareAddress(address);
+  if (recording) url.searchParams.set("trace", recording);
+  else addSettings(url, { ...config, pair: pair.name });
+  return url.href;
+}
+
+/** HTML that shows a recording in a frame on another site. */
+export function frameOf(address, recording) {
+  const url = bareAddress(address);
+  url.searchParams.set("embed", "1");
+  url.searchParams.set("trace", recording);
+  return frame(url.href);
+}
+
+/** HTML that shows a page in a frame. */
+export function frame(source) {
+  const safe = source.replaceAll("&", "&amp;").replaceAll('"', "&quot;");
+  return `<iframe src="${safe}" title="A run of speculative decoding" width="100%" height="640" style="border: 0" loading="lazy"></iframe>`;
+}
+
+/** A link to a lesson or a question of the quiz, with settings for the widgets and, if there is one, a recording. */
+export function classLink(address, { lesson, question }, config, recording) {
+  const url = bareAddress(address);
+  url.searchParams.set("lesson", lesson);
+  if (question) url.searchParams.set("question", question);
+  if (recording) url.searchParams.set("trace", recording);
+  addSettings(url, config);
+  return url.href;
+}
+
+// Returns the address of the page without any parameter except the theme.
+function bareAddress(address) {
+  const url = new URL(address);
+  url.hash = "";
+  const theme = url.searchParams.get("__theme");
+  url.search = "";
+  if (theme) url.searchParams.set("__theme", theme);
+  return url;
+}
+
+function addSettings(url, config) {
+  for (const key of LINKED) if (config[key] !== undefined) url.searchParams.set(key, String(config[key]));
+}
+
+/** A file name for a run, without an extension: the first words of the prompt and the time of the run. */
+export function fileStem({ config, started_at: startedAt }) {
+  const words = config.prompt.toLowerCase().match(/[a-z0-9]+/g) ?? [];
+  const day = startedAt.replace(/[^0-9]/g, "").slice(0, 14);
+  return ["specdemo", ...words.slice(0, 4), day].join("-");
+}
+
+/** Have the browser save `content` as a file. */
+export function saveFile(name, type, content) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([content], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+/** A PNG blob with the contents of `root` (lanes with their full texts, figures, the live chart) and a caption below. */
+export async function pictureOf(root, caption) {
+  const copy = root.cloneNode(true);
+  copy.append(element("p", "sd-caption", caption));
+  copy.classList.add("sd-picture");
+  copy.style.width = `${IMAGE_WIDTH}px`;
+  for (const radio of copy.querySelectorAll("input[type=radio]")) {
+    radio.toggleAttribute("checked", radio.checked);
+    radio.removeAttribute("name"); // in one group with the radio buttons of the page, the copy would clear their choice
+  }
+  const originals = root.querySelectorAll("canvas");
+  copy.querySelectorAll("canvas").forEach((canvas, index) => {
+    const image = document.createElement("img");
+    image.src = originals[index].toDataURL();
+    canvas.replaceWith(image);
+  });
+  const isDark = document.body.classList.contains("dark");
+  const holder = element("div", isDark ? "dark" : "", element("style", "", stageRules()), copy);
+  holder.style.cssText = "position:absolute;left:-9999px;top:0";
+  document.body.append(holder);
+  const height = Math.ceil(copy.getBoundingClientRect().height);
+  holder.remove();
+  holder.removeAttribute("style");
+  return drawMarkup(new XMLSerializer().serializeToString(holder), IMAGE_WIDTH, height);
+}
+
+// Returns the rules of the stage from all style sheets, because a picture cannot load style sheets.
+function stageRules() {
+  const rules = [];
+  for (const sheet of document.styleSheets) {
+    if (!sheet.href || sheet.href.startsWith(location.origin)) {
+      for (const rule of sheet.cssRules) if (/\bsd\b/.test(rule.cssText)) rules.push(rule.cssText);
+    }
+  }
+  return rules.join("\n");
+}
+
+async function drawMarkup(markup, width, height) {
+  const scale = 2;
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"><foreignObject width="100%" height="100%">${markup}</foreignObject></svg>`;
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  canvas.width = width * scale;
+  canvas.height = height * scale;
+  const pen = canvas.getContext("2d");
+  pen.scale(scale, scale);
+  pen.drawImage(image, 0, 0);
+  return new Promise((resolve, reject) => {
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large for this browser"))), "image/png");
+  });
+}
