@@ -1,6 +1,7 @@
-"""The folder of compiled code, and starts at which this folder or a library cannot be used."""
+"""The folder of compiled code, the memory for weights, and starts at which a folder or library is missing."""
 
 import importlib.util
+import mmap
 import os
 import platform
 import subprocess
@@ -15,6 +16,7 @@ from numba import carray, types
 
 from specdemo.models.compiled import openmp
 from specdemo.models.compiled.compilation import Compiled, keep_in, thread_number
+from specdemo.models.compiled.huge_pages import ALIGNMENT, CHUNK_BYTES, room_for
 
 ROOT = Path(__file__).parents[2]
 ADD_ONE = types.void(types.CPointer(types.int64))
@@ -200,3 +202,20 @@ def test_torchs_own_library_is_used_among_several(tmp_path, monkeypatch):
     monkeypatch.setattr(openmp, "MAPS", maps)
     found = openmp.library.__wrapped__()
     assert found is not None and found._name == own._name
+
+
+def test_weights_share_memory_without_overlap():
+    """Small ones lie in one chunk, a large one has its own, and all start at a cache line."""
+    sizes = [1, 100, CHUNK_BYTES // 2, CHUNK_BYTES // 2, 3 * CHUNK_BYTES, 64]
+    rooms = [room_for(size) for size in sizes]
+    for number, room in enumerate(rooms):
+        assert room.data_ptr() % ALIGNMENT == 0
+        room.fill_(number)
+    assert [(len(room), int(room[0]), int(room[-1])) for room in rooms] == [
+        (size, number, number) for number, size in enumerate(sizes)
+    ]
+
+
+def test_where_the_system_has_no_huge_pages_weights_have_ordinary_memory(monkeypatch):
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    assert len(room_for(2 * CHUNK_BYTES).fill_(1)) == 2 * CHUNK_BYTES

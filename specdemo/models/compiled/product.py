@@ -17,6 +17,7 @@ from torch import Tensor
 
 from specdemo.models.compiled import vectors
 from specdemo.models.compiled.compilation import Compiled
+from specdemo.models.compiled.huge_pages import room_for
 from specdemo.models.compiled.vectors import (
     ADDRESS,
     INTEGER,
@@ -288,7 +289,8 @@ def pack(weight: Tensor, bias: Tensor | None = None, parts: int = 1, rounded: bo
         scales = scales[:, 0]
     blocks, width = padded(outputs, BLOCK) // BLOCK, padded(inputs // parts)
     whole = F.pad(weight.unflatten(1, (parts, -1)), (0, width - inputs // parts, 0, 0, 0, -outputs % BLOCK))
-    stream = whole.reshape(blocks, BLOCK, -1, LANES).transpose(1, 2).contiguous()
+    ordered = whole.reshape(blocks, BLOCK, -1, LANES).transpose(1, 2)
+    stream = room_for(ordered.nbytes).view(ordered.dtype).view(ordered.shape).copy_(ordered)
     after = F.pad(scales, (0, -outputs % BLOCK)) if rounded else scales
     added = torch.empty(0) if bias is None else F.pad(bias.detach().float(), (0, -outputs % BLOCK))
     kind = KINDS[weight.dtype]
