@@ -50,7 +50,7 @@ def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> l
     Args:
         lanes: The decoders of the pair.
         configs: The configurations; they must agree in the prompt and all settings that affect the baseline.
-        stop: Called once per round of each lane; True ends every lane within one round.
+        stop: Called once per round of each lane; True ends every lane within one round or part of the prompt.
 
     Returns:
         The runs, or None if the race was stopped.
@@ -76,7 +76,7 @@ def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> l
 
 def paired_run(lanes: Lanes, config: RunConfig, rounds: Mapping[str, list[Round]]) -> PairedRun | None:
     """Return the run that the finished lanes form, or None if a lane was stopped."""
-    if not rounds or any(not lane or lane[-1].finish is Finish.STOPPED for lane in rounds.values()):
+    if any(not lane or lane[-1].finish is Finish.STOPPED for lane in rounds.values()):
         return None
     costs = lanes.calibrate(config)
     return PairedRun(config, costs, fold(rounds, config.rule, costs), rounds)

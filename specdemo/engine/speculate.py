@@ -14,8 +14,11 @@ from specdemo.models.runtime import MAX_ROWS, Runtime, Stopwatch, capacity_for
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Finish, Round, RunConfig
 
-PROMPT_PART = 96
-"""Maximum number of prompt tokens in one pass, in every lane. A run can be stopped between two passes."""
+PROMPT_PART, PROMPT_PART_ON_GPU = 96, 1024
+"""Maximum number of prompt tokens in one pass, in every lane. A run can be stopped between two passes.
+
+A compiled pass has 48 rows anyway. On a GPU, every pass reads the weights again, and passes are short.
+"""
 
 
 def never() -> bool:
@@ -49,32 +52,34 @@ class Prefill:
         ids = list(prompt_ids[:-1])
         self._target, self._drafter = target, drafter
         self._capacity = run_capacity(tokens, max_new_tokens)
-        self._ids = [ids[start : start + PROMPT_PART] for start in range(0, len(ids), PROMPT_PART)]
-        self.parts = len(self._ids)
+        size = PROMPT_PART_ON_GPU if target.device.type == "cuda" else PROMPT_PART
+        self._left = [ids[start : start + size] for start in range(0, len(ids), size)]
+        self.parts = len(self._left)
         self._watch = Stopwatch(target.device)
-        self._steps = self._process()
+        self._has_begun = False
 
+    @torch.inference_mode()
     def __iter__(self) -> Iterator[float]:
         """Process the parts that are left. Yield the share of the prompt that has been processed so far."""
-        return self._steps
+        target, watch = self._target, self._watch
+        if not self._has_begun:
+            watch.skip()
+            target.begin(self._capacity)
+            self._drafter.begin(self._capacity)
+            watch.lap()
+            self._has_begun = True
+        while self._left:
+            part = self._left.pop(0)
+            watch.skip()
+            target.prefill(torch.tensor(part, dtype=torch.long, device=target.device))
+            self._drafter.prefill(part)
+            watch.lap()
+            yield 1 - len(self._left) / self.parts
 
     @property
     def seconds(self) -> float:
         """The time of all parts so far, without pauses between them."""
         return sum(self._watch.laps())
-
-    @torch.inference_mode()
-    def _process(self) -> Iterator[float]:
-        self._watch.skip()
-        self._target.begin(self._capacity)
-        self._drafter.begin(self._capacity)
-        self._watch.lap()
-        for index, part in enumerate(self._ids, 1):
-            self._watch.skip()
-            self._target.prefill(torch.tensor(part, dtype=torch.long, device=self._target.device))
-            self._drafter.prefill(part)
-            self._watch.lap()
-            yield index / self.parts
 
 
 @torch.inference_mode()

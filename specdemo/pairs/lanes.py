@@ -100,7 +100,7 @@ class Lanes:
         stop: Stop = never,
         target: ModelRuntime | None = None,
     ) -> LaneRounds:
-        """Return the rounds of a new speculative lane; errors as for :meth:`calibrate`.
+        """Return the rounds of a new speculative lane; errors as for :meth:`calibrate` and ``Prefill``.
 
         ``target`` is the runtime that verifies, with an open cache; by default that of :meth:`verifier`.
         """

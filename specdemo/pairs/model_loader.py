@@ -270,6 +270,8 @@ def _trained(what: str, kind: str, path: Path) -> Iterator[None]:
     """Raise ``UserError`` for any error of reading a draft that ``specdemo train`` wrote to ``path``."""
     try:
         yield
+    except (UserError, torch.OutOfMemoryError):
+        raise
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"Cannot load {what} of this target from {path} ({reason_of(error)}); name a folder written by "

@@ -76,14 +76,15 @@ def parse_class(raw: Mapping[str, Any]) -> ClassRequest:
 class _SamePrompt(ModelRuntime):
     """A target that verifies many drafts after the same prompt, with only one prefill."""
 
-    _read = 0
+    _held = 0
 
     def prefill(self, ids: Tensor) -> None:
-        if self.length + len(ids) <= self._read:  # the KV cache still holds these tokens
+        # The KV cache still holds what it has read.
+        if self.length + len(ids) <= self._held:
             self.length += len(ids)
         else:
             super().prefill(ids)
-            self._read = self.length
+            self._held = self.length
 
 
 def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterator[Event]:

@@ -4,7 +4,6 @@ No answer is stored. If a figure is too close to the limit between two options, 
 """
 
 import statistics
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ from specdemo.lab.experiments import Setting, configs_for
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.quiz.judging import Outcome
 from specdemo.quiz.questions import Question
-from specdemo.records.events import Event
+from specdemo.records.events import Event, race
 from specdemo.records.limits import UserError, show
 from specdemo.records.trace import BASELINE, SPECULATIVE, Lane, Round
 
@@ -76,11 +75,12 @@ def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never)
             outcomes.append(outcomes[0])  # both sides have the same settings, so one run is enough
         else:
             lanes = ablated_lanes(pair, setting.ablation)
-            rounds: dict[str, list[Round]] = defaultdict(list)
+            raced = lanes.requested(config, pair.prompt_ids(config), stop)
+            rounds: dict[str, list[Round]] = {lane: [] for lane in raced}
             written, expected = 0, config.max_new_tokens * (2 + config.draft_alone)
             progress = {"type": "progress", "text": f"Measuring: {setting.label}"}
             yield {**progress, "fraction": index / 2}
-            for lane, round_ in lanes.race(config, pair.prompt_ids(config), stop):
+            for lane, round_ in race(raced):
                 rounds[lane].append(round_)
                 written += len(round_.emitted)
                 yield {**progress, "fraction": (index + written / expected) / 2}

@@ -2,6 +2,8 @@
 
 The page, the terminal and the API all read these events. Each is a plain dictionary with a ``type``:
 
+``progress``  before ``start`` while a long prompt is processed: a ``text`` and a ``fraction``; a run that is
+            stopped then has no other events
 ``start``   the ``run`` without its rounds, the ``pieces`` (bytes) of the prompt's ids, and the ``specials``
 ``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids not sent before
 ``end``     the closing ``sentence``, the ``badge``, the final ``totals``, the ``finish``, and ``departure``,

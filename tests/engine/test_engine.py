@@ -1,6 +1,8 @@
 """Properties of the decode loop over random tiny models in float64, and its edge cases."""
 
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -279,3 +281,17 @@ def test_a_stop_between_two_parts_of_the_prompt_ends_the_run_without_rounds():
     rounds = speculate(target, DraftModelDrafter(draft), LONG_PROMPT, config_for(), stop=lambda: True)
     assert list(rounds) == []
     assert target.sizes == draft.sizes == [PROMPT_PART]
+
+
+def test_a_run_that_is_stopped_in_its_prompt_frees_its_caches_at_once():
+    """No reference cycle keeps them until the garbage collector runs."""
+    target, draft = (Reader(model) for model in models(3, 0.1))
+    kept = weakref.ref(target)
+    gc.disable()
+    try:
+        rounds = speculate(target, DraftModelDrafter(draft), LONG_PROMPT, config_for(), stop=lambda: True)
+        assert list(rounds) == []
+        del target, rounds
+        assert kept() is None
+    finally:
+        gc.enable()

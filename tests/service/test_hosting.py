@@ -54,7 +54,7 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
 )
 def test_a_switch_of_the_environment_is_a_word(monkeypatch, value, on):
     switches = [name for name, default in vars(parsed(["serve"])).items() if default is False]
-    assert {"learn", "mcp", "only_pair", "allow_any_model"} <= {*switches}
+    assert {"mcp", "only_pair", "allow_any_model"} <= {*switches}
     for name in switches:
         monkeypatch.setenv(f"SPECDEMO_{name.upper()}", value)
     settings = vars(parsed(["serve"]))

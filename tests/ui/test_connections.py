@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 import httpx
 import pytest
-from helpers.waiting import until
+from helpers.waiting import PATIENCE_S, until
 
 from specdemo.ui.http import connections
 from specdemo.ui.page import launch_options
@@ -19,6 +19,7 @@ from specdemo.ui.page import launch_options
 def address(monkeypatch: Any) -> Iterator[tuple[str, int]]:
     """Yield the host and the port of a page that accepts 20 connections."""
     monkeypatch.setattr(connections, "max_connections", lambda: 20)
+    monkeypatch.setattr(connections, "REQUEST_S", 2 * PATIENCE_S)
     with gr.Blocks() as page:
         gr.Textbox()
     page.launch(prevent_thread_lock=True, quiet=True, **launch_options())

@@ -58,16 +58,20 @@ class Compiled:
     def _compiled(self) -> Any:
         folder = _private(_folder[0] / _version()) if _folder else None
         if folder is None:
-            return cfunc(self._signature)(self._function)
+            return self._cfunc(self._function)
         numba_config: Any = config
         before, numba_config.CACHE_DIR = numba_config.CACHE_DIR, str(folder)
         try:
-            return cfunc(self._signature, cache=True)(self._function)
+            return self._cfunc(self._function, cache=True)
         except Exception:  # a damaged file may raise anything, and a full disk cannot keep code
             shutil.rmtree(folder, ignore_errors=True)
-            return cfunc(self._signature)(self._function)
+            return self._cfunc(self._function)
         finally:
             numba_config.CACHE_DIR = before
+
+    def _cfunc(self, function: Callable[..., None], **options: Any) -> Any:
+        # With numba's own error model, a division by 0 would leave the function in the middle.
+        return cfunc(self._signature, error_model="numpy", **options)(function)
 
 
 def keep_in(folder: Path) -> None:
@@ -77,11 +81,12 @@ def keep_in(folder: Path) -> None:
     """
     _folder[:] = [folder]
     used = folder / _version()
+    with suppress(OSError):
+        os.utime(used)
     with suppress(OSError):  # there is no code yet, or it belongs to another user
         for other in folder.iterdir():
             if other != used and time.time() - other.stat().st_mtime > UNUSED_DAYS * 86_400:
                 shutil.rmtree(other, ignore_errors=True)
-        os.utime(used)
 
 
 def _version() -> str:

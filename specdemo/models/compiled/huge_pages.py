@@ -19,19 +19,23 @@ _rest: list[Tensor] = []
 
 
 def room_for(size: int) -> Tensor:
-    """Return ``size`` bytes, uint8. A chunk is freed with the last tensor in it."""
+    """Return ``size`` bytes, uint8. A full chunk is freed with the last tensor in it."""
     aligned = -(-size // ALIGNMENT) * ALIGNMENT
     with _LOCK:
         if not _rest or len(_rest[0]) < aligned:
             _rest[:] = [_chunk(max(aligned, CHUNK_BYTES))]
-        found, _rest[0] = _rest[0][:size], _rest[0][aligned:]
+        found, rest = _rest[0][:size], _rest[0][aligned:]
+        _rest[:] = [rest] if len(rest) else []
     return found
 
 
 def _chunk(size: int) -> Tensor:
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(size, dtype=torch.uint8)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for {size} bytes of weights") from error
     with suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)

@@ -139,6 +139,7 @@ def _blocks(kind: int) -> Any:
 bf16_blocks, fp16_blocks, fp32_blocks, int8_blocks = map(_blocks, (BF16, FP16, FP32, INT8))
 
 
+# Functions of a module, because numba keeps no compiled code of functions inside functions on disk.
 def multiply_bf16(weights, inputs, stride, rows, width, results, result_stride, first, last) -> None:
     bf16_blocks(weights, inputs, stride, rows, width, results, result_stride, first, last)
 
