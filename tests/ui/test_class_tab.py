@@ -225,6 +225,19 @@ def test_a_number_may_be_asked_and_typed(teacher, student):
     )
 
 
+def test_the_teacher_sees_how_many_answers_have_no_student_here(teacher, student):
+    leaving, staying = student(), student()
+    ask(teacher)
+    for page in (leaving, staying):
+        page.locator(".sd-asked-option").first.click()
+    told = teacher.locator("[data-role=asked]")
+    expect(told).to_contain_text("2 of 2 have answered")
+    expect(told).not_to_contain_text("without a student")
+    leaving.close()
+    expect(told).to_contain_text("2 of 2 have answered, 1 without a student here")
+    staying.close()
+
+
 def test_a_question_of_the_quiz_is_answered_by_its_measurement(teacher, student, service):
     service.outcomes = {"cost": (planted(speedup=1.7), planted(speedup=0.9))}
     watching = student()
