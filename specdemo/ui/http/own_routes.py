@@ -123,7 +123,12 @@ async def _convert(request: Request) -> Response:
 
 
 def _player(_request: Request) -> Response:
-    return HTMLResponse(player_page(), headers=stage.REVALIDATE)
+    return HTMLResponse(_player_page(), headers=stage.REVALIDATE)
+
+
+@cache
+def _player_page() -> bytes:
+    return player_page().encode()  # 5 MB, most of it Plotly
 
 
 def _events(lines: bytes) -> Response:
