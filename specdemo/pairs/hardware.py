@@ -1,5 +1,6 @@
 """The devices that models run on: their choice, their names, and the fastest precision for each."""
 
+import ctypes
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,12 @@ PLAYED = (
 X86_FLAGS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16")
 X86_FLAGS += ("amx_bf16", "amx_int8")
 ARM_FLAGS = ("asimd", "asimddp", "bf16", "i8mm", "sve")
+
+
+def return_freed_memory() -> None:
+    """Return freed memory of the CPU to the system. The C library keeps hundreds of MB after a load."""
+    with suppress(OSError, TypeError, AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def best_device() -> str:

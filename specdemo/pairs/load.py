@@ -13,7 +13,13 @@ from specdemo.models.reduced_draft import is_reduced_draft
 from specdemo.pairs.calibrate import choose_threads
 from specdemo.pairs.compatible import notes_on
 from specdemo.pairs.embedded import Progress, cache_folder, mended_target, silent
-from specdemo.pairs.hardware import arithmetic_of, best_device, chosen_device, precision_for
+from specdemo.pairs.hardware import (
+    arithmetic_of,
+    best_device,
+    chosen_device,
+    precision_for,
+    return_freed_memory,
+)
 from specdemo.pairs.hub import Files, within
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.model_loader import DTYPES, NAMES, ROUNDED, Loader, tokenizer_of
@@ -156,6 +162,7 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
         precision_reason=arithmetic_of(place, precision, drafts),
         notes=notes,
     )
+    return_freed_memory()
     return pair if checked_on is None else _moved(pair, place)
 
 

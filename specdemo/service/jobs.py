@@ -10,6 +10,7 @@ import torch
 
 from specdemo.lab.lab_events import lab_events
 from specdemo.lab.lab_request import parse_lab
+from specdemo.pairs.hardware import return_freed_memory
 from specdemo.pairs.live import LiveRun, calibration_events
 from specdemo.pairs.pair import Pair
 from specdemo.play.class_drafts import judge_class, parse_class
@@ -141,8 +142,9 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
 
 
 def drop_unused() -> None:
-    """Collect garbage, and return unused GPU memory from torch's cache to the device."""
+    """Collect garbage, and return unused memory to the system and to the GPU."""
     gc.collect()
+    return_freed_memory()
     if torch.cuda.is_available():
         with suppress(torch.AcceleratorError):  # the device is lost
             torch.cuda.empty_cache()

@@ -214,6 +214,16 @@ class Passes:
 
 
 @torch.inference_mode()
+def test_nothing_of_the_original_is_kept():
+    """Its tensors may be parts of a file, which then stays in memory as a whole."""
+    model = build(next(iter(MODELS)))
+    original = list(model.parameters())  # alive, so that their addresses are not used again
+    made = CompiledLlama(model)
+    kept = [made.norm, *(norm for layer in made.stack.layers for norm in (layer.norm1, layer.norm2))]
+    addresses = [{tensor.untyped_storage().data_ptr() for tensor in tensors} for tensors in (original, kept)]
+    assert addresses[0].isdisjoint(addresses[1])
+
+
 def passes(model: CompiledLlama, parts: list[int], count: int | list[int] = 1, capacity: int = 160) -> Passes:
     """Run passes over ``parts`` tokens, each on ``count`` threads."""
     counts = count if isinstance(count, list) else [count] * len(parts)

@@ -18,6 +18,7 @@ _LOCK = threading.Lock()
 _rest: list[Tensor] = []
 
 
+@torch.inference_mode(False)  # a chunk may be used in this mode now and without it later
 def room_for(size: int) -> Tensor:
     """Return ``size`` bytes, uint8. A full chunk is freed with the last tensor in it."""
     aligned = -(-size // ALIGNMENT) * ALIGNMENT

@@ -68,7 +68,7 @@ class CompiledLlama(nn.Module):
             scaling=attention.scaling,
         )
         # The device of a model is that of its first parameter, as in transformers.
-        self.norm = nn.Parameter(stack.norm.weight.detach().float(), requires_grad=False)
+        self.norm = nn.Parameter(copied(stack.norm.weight), requires_grad=False)
         if embedding is None:
             embedding = pack(stack.embed_tokens.weight, rounded=rounded)
         output = embedding if tied and head.bias is None else pack(head.weight, head.bias, rounded=rounded)
@@ -183,15 +183,20 @@ def converted_layer(layer: Any, rounded: bool) -> Layer:
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
     biased = attention.q_proj.bias is not None
     return Layer(
-        layer.input_layernorm.weight,
+        copied(layer.input_layernorm.weight),
         stored(
             torch.cat([one.weight for one in projections]),
             torch.cat([one.bias for one in projections]) if biased else None,
         ),
         stored(attention.o_proj.weight, attention.o_proj.bias),
-        layer.post_attention_layernorm.weight,
+        copied(layer.post_attention_layernorm.weight),
         *mlp_matrices(mlp, rounded),
     )
+
+
+def copied(vector: Tensor) -> Tensor:
+    """Return a copy in fp32. A part of a checkpoint would keep the whole file in memory."""
+    return vector.detach().to(torch.float32, copy=True)
 
 
 def mlp_matrices(mlp: Any, rounded: bool) -> tuple[Matrix, Matrix]:
