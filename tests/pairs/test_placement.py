@@ -238,7 +238,7 @@ def test_early_exit_of_a_target_in_parts_runs_only_the_first_layers(folders, tmp
 def test_a_target_that_is_partly_in_ram_is_refused(folders, monkeypatch):
     whole = AutoModelForCausalLM.from_pretrained(folders[0])
     whole.hf_device_map = {"model": 0, "lm_head": "cpu"}
-    monkeypatch.setattr(model_loader, "loading", lambda *_, **options: options and whole)
+    monkeypatch.setattr(model_loader, "load_causal_lm", lambda *_, **_options: whole)
     loader = Loader("fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
     with pytest.raises(UserError, match="huge does not fit on the GPUs here"):
         loader.model("target", Files("huge", Path(folders[0]), None), lambda *_: None)
