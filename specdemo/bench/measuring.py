@@ -14,7 +14,7 @@ from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop, encode_prompt
 from specdemo.records.events import race
 from specdemo.records.figures import Totals, fold
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, first_names
 from specdemo.records.pieces import inside_sentence
 from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Finish, Mode, Round, RunConfig
 
@@ -22,6 +22,7 @@ FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per
 FIGURES += ("alpha_drafted", "tau", "overhead", "s_theory", "s_cost")
 
 MAX_NAMED = 8
+"""Maximum number of prompts that a message names."""
 Row = dict[str, Any]
 """The figures of one setting on one prompt, as values that JSON can store."""
 
@@ -125,10 +126,9 @@ def suited(pair: Pair, prompts: Iterable[Prompt]) -> list[Prompt]:
     most = readable_positions(pair.target.config)
     long = [one.id for one in found if len(encode_prompt(pair.tokenizer, one.prompt, Mode(one.mode))) >= most]
     if long:
-        names = ", ".join(map(inside_sentence, long[:MAX_NAMED]))
-        more = f" and {len(long) - MAX_NAMED} more" if len(long) > MAX_NAMED else ""
+        names = first_names([inside_sentence(name) for name in long], MAX_NAMED)
         raise UserError(
-            f"The target reads {most:,} tokens, too few for the prompts {names}{more}; "
+            f"The target reads {most:,} tokens, too few for the prompts {names}; "
             "leave them out or choose another target."
         )
     return found

@@ -8,6 +8,7 @@ import os
 from typing import Any, TextIO
 
 from specdemo.records.events import Event
+from specdemo.records.limits import DIRECTION_MARKS
 from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import DRAFT, SPECULATIVE, Status
 
@@ -21,7 +22,7 @@ _DIVERGED = "33"
 """The style of the draft model's own text after it diverges from the target's text."""
 _DIVERGENCE = "⟨≠⟩"
 _RESET = "\x1b[0m"
-_UNNAMED = (*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_UNNAMED = (*range(0x80, 0xA0), *map(ord, DIRECTION_MARKS))
 """C1 control characters, which a terminal may obey, and marks that reverse text."""
 _VISIBLE_CONTROLS = (
     {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}

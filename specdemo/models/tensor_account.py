@@ -6,6 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from specdemo.records.limits import first_names
+
 NAMED = 3
 """Maximum number of tensors that a message names for each kind of fault."""
 OLD_BUFFER = re.compile(r"attn\.masked_bias$")
@@ -41,7 +43,6 @@ def listed_faults(faults: Mapping[str, Iterable[str]]) -> str:
     """
     kinds = []
     for kind, names in faults.items():
-        first = [name[:80] for name in sorted(names)]
-        more = f" and {len(first) - NAMED} more" if len(first) > NAMED else ""
-        kinds += [f"{kind}: {', '.join(first[:NAMED])}{more}"] if first else []
+        found = [name[:80] for name in sorted(names)]
+        kinds += [f"{kind}: {first_names(found, NAMED)}"] if found else []
     return "; ".join(kinds)

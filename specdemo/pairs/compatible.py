@@ -11,7 +11,7 @@ from specdemo.models.execution import CausalLM
 from specdemo.models.layer_views import input_embedding, output_layer, vocabulary_of
 from specdemo.models.runtime import ModelRuntime, capacity_for
 from specdemo.models.tensor_account import NAMED
-from specdemo.records.limits import UserError, show
+from specdemo.records.limits import UserError, first_names, show
 
 PROBE_TOKENS = 32
 PROBE_CACHE = 2048
@@ -192,9 +192,8 @@ def notes_on(target: PreTrainedModel, tokenizer: Any) -> str:
     unknown = sorted((token, name) for name, token in tokenizer.get_vocab().items() if token >= rows)
     notes = [f"Not applied of the target's generation settings: {', '.join(ignored)}."] if ignored else []
     if unknown:
-        first = ", ".join(show(name) for _, name in unknown[:NAMED])
-        more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-        notes.append(f"The target has no embedding for {first}{more}; prompts with these tokens are refused.")
+        names = first_names([show(name) for _, name in unknown], NAMED)
+        notes.append(f"The target has no embedding for {names}; prompts with these tokens are refused.")
     return " ".join(notes)
 
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -45,7 +45,9 @@ SAMPLED_RULES = tuple(str(rule) for rule in Rule if rule is not Rule.GREEDY)
 """The rules for temperatures above 0."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters (C0, DEL and C1), except tab, line feed and carriage return."""
-_DIRECTION = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+DIRECTION_MARKS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""The characters that set or reverse the direction of the text next to them."""
+_WITHOUT_MARKS = dict.fromkeys(map(ord, DIRECTION_MARKS))
 
 GREEDY_BELOW = 1e-3
 """Temperatures below this value count as 0 (greedy), because dividing logits by them could overflow."""
@@ -154,7 +156,7 @@ def require_readable(name: str, text: str) -> None:
 
 def without_direction_marks(value: Any) -> Any:
     """Return text without the characters that reverse the text next to it; return other values unchanged."""
-    return _DIRECTION.sub("", value) if isinstance(value, str) else value
+    return value.translate(_WITHOUT_MARKS) if isinstance(value, str) else value
 
 
 def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
@@ -223,6 +225,12 @@ def show(value: object) -> str:
         return "a huge number"
     text = repr(value[:41] if isinstance(value, str) else value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Return the first ``most`` names for a sentence, such as "a, b and 4 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def reason_of(error: BaseException) -> str:

@@ -230,11 +230,11 @@ def test_the_teacher_sees_how_many_answers_have_no_student_here(teacher, student
     ask(teacher)
     for page in (leaving, staying):
         page.locator(".sd-asked-option").first.click()
-    told = teacher.locator("[data-role=asked]")
-    expect(told).to_contain_text("2 of 2 have answered")
-    expect(told).not_to_contain_text("without a student")
+    asked = teacher.locator("[data-role=asked]")
+    expect(asked).to_contain_text("2 of 2 have answered")
+    expect(asked).not_to_contain_text("without a student")
     leaving.close()
-    expect(told).to_contain_text("2 of 2 have answered, 1 without a student here")
+    expect(asked).to_contain_text("2 of 2 have answered, 1 without a student here")
     staying.close()
 
 

@@ -37,7 +37,8 @@ def _sums(queries: int) -> Callable[..., None]:
     """Return a function that emits, for some queries, sums over the rows of a table.
 
     Sum p of query q is Σᵢ factors[q, i] · table[i, p]. Scores are such sums over keys, and mixed values are
-    such sums over values.
+    such sums over values. Rows of the factors are ``factor_stride`` numbers apart, those of the table and of
+    the results ``stride``. A query has ``count`` sums, a multiple of ``PAIR``.
     """
 
     def sums_of(
@@ -99,25 +100,8 @@ def exponentials(b: Any, scores: Any, count: Any) -> Any:
 
 
 @emitted(NOTHING, *[INTEGER] * 8)
-def add_up(
-    b: Any,
-    queries: Any,
-    factors: Any,
-    factor_stride: Any,
-    terms: Any,
-    table: Any,
-    stride: Any,
-    count: Any,
-    results: Any,
-) -> None:
-    """Compute the sums of up to ``QUERIES`` queries.
-
-    Args:
-        factors: Address of the factors, [queries, terms]; their rows are ``factor_stride`` numbers apart.
-        stride: Numbers from one row of the table, and of the results, to the next.
-        count: Number of sums of each query, a multiple of ``PAIR``.
-    """
-    values = factors, factor_stride, terms, table, stride, count, results
+def add_up(b: Any, queries: Any, *values: Any) -> None:
+    """Compute the sums of up to ``QUERIES`` queries; ``values`` are the other arguments of ``sums_of``."""
     vectors.choose(b, queries, [partial(_sums(number), b, *values) for number in range(1, QUERIES + 1)])
 
 
