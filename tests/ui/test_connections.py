@@ -2,8 +2,10 @@
 
 import logging
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from threading import Event
 from typing import Any
 
 import gradio as gr
@@ -18,6 +20,7 @@ from specdemo.ui.page import launch_options
 @pytest.fixture
 def address(monkeypatch: Any) -> Iterator[tuple[str, int]]:
     """Yield the host and the port of a page that accepts 20 connections."""
+    monkeypatch.setitem(sys.modules, "uvloop", None)  # an optional replacement of Python's own event loop
     monkeypatch.setattr(connections, "max_connections", lambda: 20)
     monkeypatch.setattr(connections, "REQUEST_S", 2 * PATIENCE_S)
     with gr.Blocks() as page:
@@ -36,9 +39,20 @@ def ended(line: socket.socket) -> bool:
         return True
 
 
-def test_idle_connections_above_the_limit_make_room_the_oldest_first(address):
+@pytest.mark.parametrize("at_once", [False, True])
+def test_idle_connections_above_the_limit_make_room_the_oldest_first(address, at_once, monkeypatch):
+    are_open = Event()
+    accept = connections.BoundedConnection.connection_made
+
+    def accept_late(self: Any, transport: Any) -> None:
+        are_open.wait(PATIENCE_S)
+        accept(self, transport)
+
+    if at_once:
+        monkeypatch.setattr(connections.BoundedConnection, "connection_made", accept_late)
     with ExitStack() as opened:
         idle = [opened.enter_context(socket.create_connection(address)) for _ in range(60)]
+        are_open.set()
         until(lambda: sum(map(ended, idle)) >= 40)
         assert httpx.get("http://{}:{}/config".format(*address)).status_code == 200
         assert ended(idle[0]) and not ended(idle[-1])

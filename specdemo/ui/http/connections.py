@@ -34,8 +34,10 @@ class BoundedConnection(H11Protocol):
         super().connection_made(transport)
         self._timer: Any = None
         self._wait()
-        if len(self.connections) > max_connections():
-            waiting: Any = [one for one in self.connections if one is not self and one.is_waiting]  # type: ignore[union-attr]
+        # Several connections are made before the first of the closed ones is lost.
+        kept: Any = [one for one in self.connections if not one.transport.is_closing()]  # type: ignore[union-attr]
+        if len(kept) > max_connections():
+            waiting = [one for one in kept if one is not self and one.is_waiting]
             oldest = min(waiting, key=lambda one: one.waits_since, default=self)
             oldest.transport.abort()
 
