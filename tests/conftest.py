@@ -1,4 +1,4 @@
-"""Shared fixtures: reproducible hypothesis runs and the embedded pair, loaded once."""
+"""Shared fixtures: reproducible hypothesis runs and the built-in pair, loaded once."""
 
 import gc
 import os
@@ -42,8 +42,8 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(scope="session")
-def embedded_pair():
-    """The real embedded pair on the CPU in the default precision; fetched on first use."""
+def builtin_pair():
+    """The real built-in pair on the CPU in the default precision; fetched on first use."""
     from specdemo.pairs.load import load_sources
 
     return load_sources(Sources(device="cpu"))

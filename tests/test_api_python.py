@@ -94,8 +94,8 @@ def test_a_pair_without_a_draft_model_uses_prompt_lookup():
 
 
 @pytest.mark.slow
-def test_the_readmes_examples_run_as_they_stand(embedded_pair, monkeypatch, capsys):
-    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda: embedded_pair)
+def test_the_readmes_examples_run_as_they_stand(builtin_pair, monkeypatch, capsys):
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda: builtin_pair)
     exec(example("speculate(pair"), {})
     lines = re.findall(
         r"^(\d) of (\d) draft tokens accepted, text: (.*)$", capsys.readouterr().out, re.MULTILINE

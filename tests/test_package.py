@@ -30,13 +30,13 @@ ZERO_GPU = ["2.8.0", "2.9.1", "2.10.0", "2.11.0"]
 """The latest patch of each minor version that ZeroGPU supports and this program runs with."""
 ELSEWHERE = """
 import specdemo
-from specdemo.bench.prompts import shipped_prompts
+from specdemo.bench.prompts import builtin_prompts
 from specdemo.pairs import load
 from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 pair = load.assemble_pair(Sources(device="cpu"))
 assert pair.draft is not None and pair.feature_draft is not None
-assert len(shipped_prompts()) == 48 and len(recordings.listed()) == len(recordings.names()) > 5
+assert len(builtin_prompts()) == 48 and len(recordings.listed()) == len(recordings.names()) > 5
 print(specdemo.__file__)
 """
 
@@ -62,17 +62,17 @@ def test_a_run_knows_the_version_of_a_program_that_is_not_installed(monkeypatch)
     assert versions()["specdemo"] == __version__
 
 
-def test_an_embedded_draft_that_is_not_installed_is_named(monkeypatch, tmp_path):
+def test_a_builtin_draft_that_is_not_installed_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sources, "EMBEDDED_DRAFT", tmp_path / "draft")
-    monkeypatch.setattr(sources, "embedded_target", lambda progress: tmp_path)
+    monkeypatch.setattr(sources, "BUILT_IN_DRAFT", tmp_path / "draft")
+    monkeypatch.setattr(sources, "builtin_target", lambda progress: tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match=r"draft is not installed \(/.*draft\); name another draft\.$"):
         load.assemble_pair(Sources(**ON_CPU))
 
 
 @pytest.mark.slow
-def test_a_wheel_has_all_files_of_the_embedded_pair(tmp_path):
+def test_a_wheel_has_all_files_of_the_builtin_pair(tmp_path):
     source, site = tmp_path / "source", tmp_path / "site"
     copied = shutil.ignore_patterns("__pycache__", "screenshots", "benchmarks")
     for name in ("specdemo", "assets"):

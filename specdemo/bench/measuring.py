@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from specdemo.bench.prompts import Prompt, Settings
+from specdemo.engine.race import race
 from specdemo.engine.speculate import never
 from specdemo.models.execution import readable_positions
 from specdemo.pairs.hardware import played, processor_flags, versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop, encode_prompt
-from specdemo.records.events import race
 from specdemo.records.figures import Totals, fold
 from specdemo.records.limits import UserError, first_names
 from specdemo.records.pieces import inside_sentence

@@ -14,6 +14,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from specdemo.asset_paths import BUILT_IN, BUILT_IN_DRAFT
 from specdemo.bench.bench import save_bench
 from specdemo.bench.measuring import environment, quartiles, suited
 from specdemo.bench.peer_engines import METHODS, TRANSFORMERS, Contender, PeerModels, PeerProcess
@@ -23,7 +24,7 @@ from specdemo.models.attention import ATTENTION
 from specdemo.models.draft_files import place_like
 from specdemo.models.layer_views import input_embedding, output_layer
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft
-from specdemo.pairs.embedded import embedded_gguf, embedded_target
+from specdemo.pairs.builtin_target import builtin_gguf, builtin_target
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.model_loader import DTYPES, ROUNDED, load_causal_lm
 from specdemo.pairs.pair import Pair
@@ -31,7 +32,6 @@ from specdemo.pairs.sources import NONE
 from specdemo.records.limits import UserError
 from specdemo.records.output import write_text
 from specdemo.records.trace import Round, RunConfig
-from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT
 
 OURS = "specdemo"
 ALONE = "target alone"
@@ -45,7 +45,7 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
 
     Args:
         pair: The loaded pair.
-        target, draft, gguf: The names that the user gave; for embedded models they are replaced by paths.
+        target, draft, gguf: The names that the user gave; for built-in models they are replaced by paths.
 
     Raises:
         UserError: The pair is not on the CPU, or has no draft model.
@@ -54,9 +54,9 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
         raise UserError(f"Peers are compared on the CPU, not on {pair.device.type}; add --device cpu.")
     if draft == NONE:
         raise UserError("Peers are compared with a draft model; name one with --draft.")
-    if target == EMBEDDED:
-        target, gguf = str(embedded_target()), gguf or embedded_gguf()
-    draft_path = EMBEDDED_DRAFT if draft == EMBEDDED else Path(draft)
+    if target == BUILT_IN:
+        target, gguf = str(builtin_target()), gguf or builtin_gguf()
+    draft_path = BUILT_IN_DRAFT if draft == BUILT_IN else Path(draft)
     # specdemo computes in fp32 with the weights as they are stored, so the other libraries run in fp32.
     precision = ROUNDED if pair.precision == ROUNDED else "fp32"
     with tempfile.TemporaryDirectory() as folder:

@@ -1,13 +1,13 @@
-"""Prompt files, the shipped prompts, and the settings of a bench. This module does not import torch."""
+"""Prompt files, the built-in prompts, and the settings of a bench. This module does not import torch."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdemo.asset_paths import PROMPTS
 from specdemo.records.limits import UserError, parse_config, reason_of
 from specdemo.records.trace import Mode, RunConfig
-from specdemo.shipped import PROMPTS
 
 MAX_BYTES = 100_000_000
 PROMPT_KEYS = {"id", "category", "mode", "prompt"}
@@ -62,8 +62,8 @@ class Settings:
                 self.configs(prompt, temperature)
 
 
-def shipped_prompts(limit: int | None = None) -> list[Prompt]:
-    """Return all shipped prompts, or ``limit`` of them, evenly spaced over the file."""
+def builtin_prompts(limit: int | None = None) -> list[Prompt]:
+    """Return all built-in prompts, or ``limit`` of them, evenly spaced over the file."""
     return read_prompts(PROMPTS, limit)
 
 

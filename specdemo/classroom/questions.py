@@ -33,7 +33,7 @@ OUTER_SHARE = 0.05
 """The share of the answers in each of the two outer bars, which hold the lowest and the highest numbers."""
 
 
-class Kind(StrEnum):
+class QuestionKind(StrEnum):
     """The type of an answer."""
 
     CHOICE = "choice"
@@ -70,7 +70,7 @@ class Question:
 
     number: int
     text: str
-    kind: Kind
+    kind: QuestionKind
     options: tuple[str, ...] = ()
     hidden: bool = True
     phase: Phase = Phase.OPEN
@@ -155,7 +155,7 @@ class Question:
 
     @property
     def _tolerance(self) -> float:
-        return TOLERANCE if self.kind is Kind.NUMBER else 0.0
+        return TOLERANCE if self.kind is QuestionKind.NUMBER else 0.0
 
     @property
     def _right_answers(self) -> int:
@@ -165,7 +165,7 @@ class Question:
         return sum(math.isclose(one, self.right, rel_tol=0, abs_tol=margin) for one in self.answers.values())
 
     def _bars(self) -> list[dict[str, Any]]:
-        if self.kind is Kind.NUMBER:
+        if self.kind is QuestionKind.NUMBER:
             return _histogram(sorted(self.answers.values()))
         counts = Counter(self.answers.values())
         return [{"label": text, "count": counts[index]} for index, text in enumerate(self.options)]
@@ -173,7 +173,7 @@ class Question:
     def _value(self, raw: Mapping[str, Any]) -> float:
         if raw.get("answer") is None:
             raise UserError("There is no answer; choose one first.")
-        if self.kind is Kind.NUMBER:
+        if self.kind is QuestionKind.NUMBER:
             return number(raw, "answer", 0, -MAX_NUMBER, MAX_NUMBER)
         return integer(raw, "answer", 0, 0, len(self.options) - 1)
 
@@ -189,11 +189,11 @@ def parse_question(raw: Mapping[str, Any], number: int) -> Question:
         UserError: A key is unknown, a value has the wrong type or size, or two options are equal.
     """
     require_known(raw, ("text", "kind", "options", "hidden"))
-    kind = choice(raw, "kind", Kind, Kind.CHOICE)
+    kind = choice(raw, "kind", QuestionKind, QuestionKind.CHOICE)
     options = raw.get("options", [])
-    if not isinstance(options, list) or (kind is Kind.NUMBER and options):
+    if not isinstance(options, list) or (kind is QuestionKind.NUMBER and options):
         raise UserError("options must be a list of answers, and empty if the answer is a number.")
-    if kind is Kind.CHOICE and not 2 <= len(options) <= MAX_OPTIONS:
+    if kind is QuestionKind.CHOICE and not 2 <= len(options) <= MAX_OPTIONS:
         raise UserError(f"A choice must have 2 to {MAX_OPTIONS} answers, got {len(options)}.")
     texts = tuple(_text("answer", option, MAX_OPTION_CHARS) for option in options)
     if len(set(texts)) < len(texts):

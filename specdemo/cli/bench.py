@@ -35,7 +35,7 @@ def add_to(commands: Any) -> None:
     add("--k", default=str(RunConfig.k), metavar="N,N,auto", help="draft lengths (default: %(default)s)")
     add("--rule", **SAMPLED_RULE)
     add("--peers", action="store_true", help="compare with other libraries, at temperature 0 on CPU")
-    add("--gguf", type=Path, metavar="FILE", help="target as a GGUF file for llama.cpp (default: embedded)")
+    add("--gguf", type=Path, metavar="FILE", help="target as a GGUF file for llama.cpp (default: built-in)")
     add_pair_options(parser)
     add_cluster_options(parser)
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specdemo.bench.prompts import shipped_prompts
+from specdemo.bench.prompts import builtin_prompts
 from specdemo.cli.options import (
     SAMPLED_RULE,
     add_cluster_options,
@@ -36,7 +36,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv", help="file for the results")
     add_run_options(parser, CHOSEN, default=None)
     parser.add_argument("--rule", **SAMPLED_RULE)
-    parser.add_argument("--limit", type=int, metavar="N", help="use N shipped prompts per point")
+    parser.add_argument("--limit", type=int, metavar="N", help="use N built-in prompts per point")
     add_pair_options(parser)
     add_cluster_options(parser)
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     ruled = options.experiment in SWEEPS and options.experiment != TEMPERATURE
     checked = {name: value for name, value in request.items() if ruled or name != "rule"}
     parse_config({"prompt": "-", **checked})
-    prompts = None if options.limit is None else shipped_prompts(options.limit)
+    prompts = None if options.limit is None else builtin_prompts(options.limit)
     if options.out:
         require_writable(options.out)
     check_pair(options)

@@ -12,6 +12,7 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from specdemo.asset_paths import BUILT_IN
 from specdemo.bench.prompts import Settings
 from specdemo.records.limits import (
     AUTO_PRECISION,
@@ -28,10 +29,9 @@ from specdemo.records.limits import (
     unknown_pair,
 )
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
-from specdemo.shipped import EMBEDDED
 
 TARGET: dict[str, Any] = {
-    "default": EMBEDDED,
+    "default": BUILT_IN,
     "metavar": "ID|DIR",
     "help": "hub id or folder of the target (default: %(default)s)",
 }
@@ -127,7 +127,7 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
     precision = "auto (default: without loss), bf16, fp32, or on a CPU int8"
     add("--pair", metavar="NAME", help="preset pair, instead of --target and --draft")
     add("--target", **TARGET)
-    add("--draft", default=EMBEDDED, metavar="ID|DIR|none", help=draft)
+    add("--draft", default=BUILT_IN, metavar="ID|DIR|none", help=draft)
     add("--feature-draft", metavar="DIR", help="folder of a feature draft of the target")
     add("--n-gram", metavar="DIR", help="folder of a table of n-grams of the target")
     add("--device", **DEVICE)
@@ -223,7 +223,7 @@ def loaded_pair(options: argparse.Namespace) -> Any:
         UserError: The pair does not exist or cannot be loaded.
     """
     from specdemo.models.threads import use_threads
-    from specdemo.pairs.embedded import printing
+    from specdemo.pairs.builtin_target import printing
     from specdemo.pairs.load import load_sources
 
     use_threads(options.threads)
@@ -248,7 +248,7 @@ def check_cluster(options: argparse.Namespace) -> None:
     from specdemo.cluster.plan import parse_replicas, require_ray, require_shares
 
     if options.cluster:
-        parse_replicas(str(options.replicas), EMBEDDED)
+        parse_replicas(str(options.replicas), BUILT_IN)
         require_shares(options.replica_cpus, options.replica_gpus)
         require_ray()
 
@@ -258,7 +258,7 @@ def team(options: argparse.Namespace) -> Any:
     from specdemo.cluster.plan import Plan, parse_replicas
     from specdemo.cluster.spread import Team
 
-    name = EMBEDDED
+    name = BUILT_IN
     counts = parse_replicas(str(options.replicas), name)
     shares = options.replica_cpus, options.replica_gpus
     plan = Plan(options.cluster, counts, {name: _sources(options)}, *shares, recalibrate=options.recalibrate)

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from specdemo.bench.prompts import shipped_prompts
+from specdemo.bench.prompts import builtin_prompts
 from specdemo.cli.options import add_pair_options, check_pair, loaded_pair
 from specdemo.proof.proof_request import (
     DRAWS,
@@ -70,7 +70,7 @@ def _audit(pair: Any, prompts: int, temperature: float) -> bool:
     config = audit_config(temperature)
     print(f"Token by token, {config.rule} rule, temperature {temperature:g}")
     rows = []
-    for row in audit(pair, shipped_prompts(prompts), config):
+    for row in audit(pair, builtin_prompts(prompts), config):
         rows.append(row)
         verdict = "identical" if row.divergence is None else f"differs from token {row.divergence + 1} on"
         print(f"  {row.id:<14}{row.tokens:>4} tokens  {verdict}")
@@ -84,7 +84,7 @@ def _as_others(pair: Any, prompts: int) -> bool:
 
     print("As other libraries decode, greedy rule")
     rows = []
-    for row in compare_as_others(pair, shipped_prompts(prompts), audit_config(0.0)):
+    for row in compare_as_others(pair, builtin_prompts(prompts), audit_config(0.0)):
         rows.append(row)
         verdict = f"identical, smallest gap {row.gap:.2g}"
         if row.divergence is not None:
@@ -97,7 +97,7 @@ def _as_others(pair: Any, prompts: int) -> bool:
 
 def _distribution(pair: Any, draws: int, control: Any) -> bool:
     """Print the most frequent continuations and the verdict; return True if the samples differ."""
-    from specdemo.pairs.embedded import printing
+    from specdemo.pairs.builtin_target import printing
     from specdemo.proof.distribution import DistributionResult, distribution_sentence, distribution_test
 
     report = printing()

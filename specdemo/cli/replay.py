@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from specdemo.cli.terminal import TerminalView
+from specdemo.engine.race import replay_events, replay_lines
 from specdemo.records import recordings, trace_file
-from specdemo.records.events import replay_events, replay_lines
 from specdemo.records.limits import UserError
 from specdemo.records.output import require_writable, write_text
 from specdemo.records.trace import Run
@@ -17,7 +17,7 @@ def add_to(commands: Any) -> None:
     """Add the command and its options."""
     parser = commands.add_parser("replay", help="show a recorded run without a model")
     parser.set_defaults(command=run)
-    parser.add_argument("run", metavar="FILE.json|NAME", help="trace file, or name of a shipped recording")
+    parser.add_argument("run", metavar="FILE.json|NAME", help="trace file, or name of a built-in recording")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that replays the run offline")
 
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recorded(name: str) -> Run:
-    """Return the run in the trace file ``name``; if there is no such file, the shipped recording ``name``."""
+    """Return the run in the trace file ``name``; if there is no such file, that built-in recording."""
     path = Path(name)
     if name in recordings.names() and not path.exists():
         return recordings.load(name)

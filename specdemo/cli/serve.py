@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from specdemo import __version__
+from specdemo.asset_paths import BUILT_IN
 from specdemo.cli.exits import INTERRUPTED, exit_status
 from specdemo.cli.options import THREADS, check_models
 from specdemo.cluster.plan import NOT_WITH_CLUSTER, parse_replicas, require_ray, require_shares
@@ -28,7 +29,6 @@ from specdemo.records.output import remove_scratch
 from specdemo.service.offered_pairs import OWN, OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
-from specdemo.shipped import EMBEDDED
 from specdemo.ui.http.hosts import parse_framers, parse_names, parse_root_path, require_networks
 from specdemo.watch.servers import parse_servers
 
@@ -83,8 +83,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--allow-host", default="", help=allowed)
     framers = "host names of other sites, separated by commas, that may show this page in a frame"
     add("--allow-frame", default="", help=framers)
-    pairs = f"the home pair of models (default: %(default)s): {', '.join(PAIRS)}"
-    add("--pair", default=EMBEDDED, choices=PAIRS, metavar="NAME", help=pairs)
+    pairs = f"the default pair of models (default: %(default)s): {', '.join(PAIRS)}"
+    add("--pair", default=BUILT_IN, choices=PAIRS, metavar="NAME", help=pairs)
     add("--target", help="your own target model, with --draft: hub id or folder")
     add("--draft", help="its draft model: hub id, folder or none")
     add("--feature-draft", help="folder of a feature draft of the target")
@@ -106,7 +106,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--watch-alone", default="", metavar="NAME=URL", help=alone)
     cluster = "run the models on a Ray cluster: auto, or the head's host:6379"
     add("--cluster", metavar="ADDRESS", help=cluster)
-    replicas = "replicas: 2, 1..4 by demand, or by pair: embedded=2,smollm2-1.7b=1 (default: %(default)s)"
+    replicas = "replicas: 2, 1..4 by demand, or by pair: built-in=2,smollm2-1.7b=1 (default: %(default)s)"
     add("--replicas", default="1", metavar="N", help=replicas)
     add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica (default: an even share)")
     add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica (default: none)")
@@ -144,9 +144,9 @@ def check_settings(settings: argparse.Namespace) -> None:
     parse_servers(settings.watch, settings.watch_alone)
     require_networks(settings.trust_proxy or "")
     parse_root_path(settings.root_path)
-    home = OWN if settings.target or settings.draft else settings.pair
-    replicas = parse_replicas(settings.replicas, home)
-    for name in {*replicas} - {home, *PAIRS}:
+    default = OWN if settings.target or settings.draft else settings.pair
+    replicas = parse_replicas(settings.replicas, default)
+    for name in {*replicas} - {default, *PAIRS}:
         raise UserError(f"--replicas names {name}, which is no pair; choose from: {', '.join(PAIRS)}.")
     require_shares(settings.replica_cpus, settings.replica_gpus)
     if settings.cluster is not None:
@@ -199,7 +199,7 @@ def serve(settings: argparse.Namespace) -> int:
         UserError: A setting is wrong.
     """
     from specdemo.service.hosting import Hosting
-    from specdemo.service.service import EventSource
+    from specdemo.service.service import RunService
 
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("specdemo.service.service").setLevel(logging.INFO)
@@ -214,7 +214,7 @@ def serve(settings: argparse.Namespace) -> int:
         threads=settings.threads,
         recalibrate=settings.recalibrate,
         any_model=settings.allow_any_model,
-        only_home=settings.only_pair,
+        only_default=settings.only_pair,
         bounds=Bounds(settings.max_waiting, settings.max_seconds),
     )
     offer, service, close = service_for(settings, hosting)
@@ -236,7 +236,7 @@ def serve(settings: argparse.Namespace) -> int:
         os.environ[TRUSTED] = settings.trust_proxy
     # Otherwise the web server would trust the proxy headers of every program on this machine.
     os.environ.setdefault(TRUSTED, "")
-    source: EventSource = service
+    source: RunService = service
     if servers := parse_servers(settings.watch, settings.watch_alone):
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
     page = build_page(source, hosting.drafters, offer)

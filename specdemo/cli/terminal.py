@@ -100,18 +100,20 @@ class TerminalView:
             self._write(event["badge"]["text"] + "\n")
         if self._arithmetic:
             self._write(self._arithmetic + "\n")
-        if event["departure"]:
-            self._write(f"{event['departure']}\n\n{self._draft_alone(event['totals'])}\n")
+        if event["draft_divergence"]:
+            self._write(f"{event['draft_divergence']}\n\n{self._draft_alone(event['totals'])}\n")
 
     def _draft_alone(self, totals: dict[str, Any]) -> str:
         """Return the draft model's own text, with a mark at the point where it diverges from the target's."""
         decoder = StreamDecoder()
         texts = [_printable(decoder.feed(self._pieces[token])) for token in self._alone]
         texts.append(decoder.flush())
-        departs = totals["draft_alone_departs"]
-        if departs is None:
+        draft_divergence = totals["draft_divergence"]
+        if draft_divergence is None:
             return "".join(texts)
-        return "".join(texts[:departs]) + self._paint(_DIVERGENCE + "".join(texts[departs:]), _DIVERGED)
+        return "".join(texts[:draft_divergence]) + self._paint(
+            _DIVERGENCE + "".join(texts[draft_divergence:]), _DIVERGED
+        )
 
     def _text(self, token: int) -> str:
         return _printable(self._decoder.feed(self._pieces[token]))

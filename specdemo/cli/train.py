@@ -9,7 +9,7 @@ from specdemo.records.limits import UserError, parse_config
 from specdemo.records.output import require_writable_folder
 
 DEFAULT_MINUTES = 140.0
-"""The default time limit in minutes; it is enough for the embedded target on two CPU cores."""
+"""The default time limit in minutes; it is enough for the built-in target on two CPU cores."""
 DEFAULT_LAYERS, DEFAULT_HEAD = 2, 12_288
 
 

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from specdemo.asset_paths import PROMPTS
 from specdemo.cli.options import DEVICE, TARGET, add_run_options, check_models
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.output import require_writable_folder
-from specdemo.shipped import PROMPTS
 
 
 def add_to(commands: Any) -> None:
@@ -36,7 +36,7 @@ def add_to(commands: Any) -> None:
         nargs="+",
         default=[PROMPTS],
         metavar="FILE.jsonl",
-        help="prompts for evaluation; similar ones are not used (default: the shipped prompts)",
+        help="prompts for evaluation; similar ones are not used (default: the built-in prompts)",
     )
     add_run_options(parser, ["seed"])
 

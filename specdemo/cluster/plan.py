@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """The address that means the cluster on this machine; if none runs, the program starts one."""
 MAX_REPLICAS = 256
-USAGE = "--replicas takes a number, a range as 1..4, or either by pair as embedded=2,smollm2-1.7b=1..2"
+USAGE = "--replicas takes a number, a range as 1..4, or either by pair as built-in=2,smollm2-1.7b=1..2"
 NOT_WITH_CLUSTER = "--cluster goes neither with --allow-any-model nor with ZeroGPU."
 _PART = re.compile(r"(?:(?P<pair>[^=,\s]+)=)?(?P<minimum>\d{1,3})(?:\.\.(?P<maximum>\d{1,3}))?")
 
@@ -61,12 +61,12 @@ class Plan:
         return sum(counts.maximum for counts in self.replicas.values())
 
 
-def parse_replicas(text: str, home: str) -> dict[str, ReplicaRange]:
-    """Parse the numbers of replicas: ``2``, ``1..4`` or ``embedded=1..4,smollm2-1.7b=1``.
+def parse_replicas(text: str, default: str) -> dict[str, ReplicaRange]:
+    """Parse the numbers of replicas: ``2``, ``1..4`` or ``built-in=1..4,smollm2-1.7b=1``.
 
     Args:
         text: The setting ``--replicas``.
-        home: The default pair; a number without a pair's name applies to it.
+        default: The default pair; a number without a pair's name applies to it.
 
     Returns:
         Pair name -> minimum and maximum number of replicas.
@@ -80,13 +80,15 @@ def parse_replicas(text: str, home: str) -> dict[str, ReplicaRange]:
         match = _PART.fullmatch(part.strip())
         if match is None:
             raise UserError(f"{USAGE}; got {text[:60]!r}.")
-        name, minimum = match["pair"] or home, int(match["minimum"])
+        name, minimum = match["pair"] or default, int(match["minimum"])
         counts = ReplicaRange(minimum, int(match["maximum"] or minimum))
         if name in replicas or not 1 <= counts.minimum <= counts.maximum:
             raise UserError(f"{USAGE}, each pair once and at least one replica of it; got {text[:60]!r}.")
         replicas[name] = counts
-    if home not in replicas:
-        raise UserError(f"--replicas leaves out {home}, the pair that is always there; give it one or more.")
+    if default not in replicas:
+        raise UserError(
+            f"--replicas leaves out {default}, the pair that is always there; give it one or more."
+        )
     if sum(counts.maximum for counts in replicas.values()) > MAX_REPLICAS:
         raise UserError(f"--replicas asks for more than {MAX_REPLICAS} in all; ask for fewer.")
     return replicas

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from specdemo.bench.measuring import environment
 from specdemo.cluster.link import REFUSED
 from specdemo.models.threads import use_threads
-from specdemo.pairs.embedded import printing
+from specdemo.pairs.builtin_target import printing
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import Sources

@@ -23,16 +23,16 @@ class ReplicaLender(Lender):
     ``forget`` does nothing, because the cluster itself replaces a replica whose device has failed.
     """
 
-    def __init__(self, link: Link, home: str):
+    def __init__(self, link: Link, default: str):
         self._link = link
-        self._home = home
+        self._default = default
 
     def begin(self) -> None:
         self._link.begin()
 
     @property
     def ready(self) -> bool:
-        return self._link.running(self._home) > 0
+        return self._link.running(self._default) > 0
 
     @property
     def loading(self) -> bool:
@@ -65,13 +65,13 @@ def plan_for(
     if ZERO_GPU or hosting.any_model:
         raise UserError(NOT_WITH_CLUSTER)
     require_shares(cpus, gpus)
-    home, title = hosting.home
-    counts = parse_replicas(replicas, home)
-    titles = {name: title if name == home else preset_named(name).title for name in counts}
+    default, title = hosting.default
+    counts = parse_replicas(replicas, default)
+    titles = {name: title if name == default else preset_named(name).title for name in counts}
     sources = {name: hosting.sources_of(name) for name in counts}
     max_seconds = hosting.bounds.max_seconds
     plan = Plan(address, counts, sources, cpus, gpus, max_seconds, recalibrate=hosting.recalibrate)
-    return plan, OfferedPairs(home, titles)
+    return plan, OfferedPairs(default, titles)
 
 
 def cluster_service(plan: Plan, offered: OfferedPairs, bounds: Bounds) -> tuple[Service, Link]:
@@ -88,4 +88,4 @@ def cluster_service(plan: Plan, offered: OfferedPairs, bounds: Bounds) -> tuple[
             queue.set_present(name, status.running.get(name, 0))
 
     link = Link(plan, on_status)
-    return Service(ReplicaLender(link, offered.home), offered, queue, link.perform), link
+    return Service(ReplicaLender(link, offered.default), offered, queue, link.perform), link

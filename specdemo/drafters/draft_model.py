@@ -39,8 +39,8 @@ class RecordedDraftLoop:
         self._rule = rule
         self._map = runtime.id_map
         device = runtime.device
-        chances = rule.chances(0)
-        self._chances = None if chances is None else chances.new_zeros(MAX_K)
+        uniforms = rule.uniforms(0)
+        self._uniforms = None if uniforms is None else uniforms.new_zeros(MAX_K)
         self._id, self._place, self._step = (
             torch.zeros(1, dtype=torch.long, device=device) for _ in range(3)
         )
@@ -69,8 +69,8 @@ class RecordedDraftLoop:
         self._id.copy_(missing[-1:])
         self._place.fill_(runtime.length)
         self._step.zero_()
-        if self._chances is not None and (chances := self._rule.chances(count)) is not None:
-            self._chances[:count] = chances
+        if self._uniforms is not None and (uniforms := self._rule.uniforms(count)) is not None:
+            self._uniforms[:count] = uniforms
         for _ in range(count):
             self._replay()
         runtime.length += count
@@ -88,7 +88,7 @@ class RecordedDraftLoop:
     def _one_step(self) -> tuple[Tensor, None]:
         """Run a pass, choose a token as the next input, and write the results to row ``self._step``."""
         logits = self._runtime.pass_at(self._id, self._place)
-        chance = None if self._chances is None else self._chances.index_select(0, self._step)
+        chance = None if self._uniforms is None else self._uniforms.index_select(0, self._step)
         pick = self._rule.pick(logits[-1], self._place + 1, chance, self._map)
         chosen = pick.row if self._map is None else self._map[pick.row]
         if not len(self._logits):  # true only in the first warm-up pass

@@ -14,7 +14,7 @@ from specdemo.models.execution import CausalLM
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.n_gram import NGramTable
 from specdemo.models.runtime import ModelRuntime, Runtime
-from specdemo.records.drafter_kinds import DRAFT, NEEDED_NAMES, Kind
+from specdemo.records.drafter_kinds import DRAFT, NEEDED_NAMES, DrafterKind
 from specdemo.records.limits import UserError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class DrafterSpec:
         wrap_draft: For experiments: returns the runtime to use instead of the draft model's own.
     """
 
-    kind: Kind
+    kind: DrafterKind
     target: ModelRuntime
     rule: PickingRule
     draft: CausalLM | None = None

@@ -80,7 +80,7 @@ class PromptLookupDrafter(Drafter):
         return copied_draft(_read_on(text, position), matched, length, self._device, PROMPT_LOOKUP)
 
 
-class FirstOf(Drafter):
+class FallbackDrafter(Drafter):
     """Calls several drafters in turn and returns the first draft that is not empty."""
 
     def __init__(self, drafters: Sequence[Drafter]):
@@ -111,11 +111,13 @@ class FirstOf(Drafter):
 
 
 def make(spec: DrafterSpec) -> Drafter:
-    """Return prompt lookup, alone or combined with the kind in ``otherwise`` for rounds without a match."""
-    device, other = spec.target.device, spec.kind.otherwise
+    """Return prompt lookup, alone or combined with the kind in ``fallback`` for rounds without a match."""
+    device, other = spec.target.device, spec.kind.fallback
     if not other:
         return PromptLookupDrafter(device)
-    return FirstOf([PromptLookupDrafter(device, SHORTEST_COPY), make_local(replace(spec, kind=KINDS[other]))])
+    return FallbackDrafter(
+        [PromptLookupDrafter(device, SHORTEST_COPY), make_local(replace(spec, kind=KINDS[other]))]
+    )
 
 
 def _read_on(text: Sequence[int], position: int) -> Iterator[int]:

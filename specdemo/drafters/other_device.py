@@ -46,25 +46,25 @@ class DistantRule:
     def __init__(self, rule: PickingRule, device: torch.device):
         self._rule = rule
         self._device = device
-        self._chances = self._sent(0)
+        self._uniforms = self._sent(0)
 
     def start(self) -> None:
         """Draw enough uniform random numbers for the longest draft and send them to the drafter's device."""
-        self._chances = self._sent(MAX_K)
+        self._uniforms = self._sent(MAX_K)
 
-    def chances(self, count: int) -> Tensor | None:
+    def uniforms(self, count: int) -> Tensor | None:
         """Return the next ``count`` of the numbers from :meth:`start`; None if the rule needs none."""
-        if self._chances is None:
+        if self._uniforms is None:
             return None
-        first, self._chances = self._chances[:count], self._chances[count:]
+        first, self._uniforms = self._uniforms[:count], self._uniforms[count:]
         return first
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
         return self._rule.pick(logits, where, chance, id_map)
 
     def _sent(self, count: int) -> Tensor | None:
-        chances = self._rule.chances(count)
-        return None if chances is None else chances.to(self._device)
+        uniforms = self._rule.uniforms(count)
+        return None if uniforms is None else uniforms.to(self._device)
 
 
 class DistantDrafter(Drafter):

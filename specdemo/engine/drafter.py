@@ -28,7 +28,7 @@ class Pick:
 class PickingRule(Protocol):
     """The part of a verification rule that drafters use: the choice of a token from draft logits."""
 
-    def chances(self, count: int) -> Tensor | None:
+    def uniforms(self, count: int) -> Tensor | None:
         """Draw the uniform random numbers for the next ``count`` picks.
 
         Returns:
@@ -44,7 +44,7 @@ class PickingRule(Protocol):
         Args:
             logits: Draft logits, shape [H].
             where: Position of the token in the text, shape [1].
-            chance: The next number from :meth:`chances`, shape [1]; None if that method returns None.
+            chance: The next number from :meth:`uniforms`, shape [1]; None if that method returns None.
             id_map: Target id of each logit, shape [H]; None if both models have the same vocabulary.
         """
         ...
@@ -155,7 +155,7 @@ def write_draft(
         if not length.wants_token(scores):
             break
         where = torch.tensor([position + len(ids)], device=device)
-        pick = rule.pick(scores, where, rule.chances(1), id_map)
+        pick = rule.pick(scores, where, rule.uniforms(1), id_map)
         picks.append(pick)
         ids.append(pick.row if id_map is None else id_map[pick.row])
         logits.append(scores)

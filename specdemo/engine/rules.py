@@ -45,7 +45,7 @@ class VerificationRule(PickingRule, Protocol):
 class GreedyRule:
     """Temperature 0: a draft token is accepted if it is the target's own argmax."""
 
-    def chances(self, count: int) -> None:
+    def uniforms(self, count: int) -> None:
         return None
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
@@ -84,7 +84,7 @@ class RejectionRule(_SamplingRule):
         self._device = device
         self._generator = torch.Generator(device).manual_seed(config.seed)
 
-    def chances(self, count: int) -> Tensor:
+    def uniforms(self, count: int) -> Tensor:
         """Draw uniform numbers from the run's own generator, shape [count]."""
         return self._uniform(count)
 
@@ -247,7 +247,7 @@ class SharedNoiseRule(_SamplingRule):
     sampled baseline token for token, at any temperature (Daliri et al. 2024).
     """
 
-    def chances(self, count: int) -> None:
+    def uniforms(self, count: int) -> None:
         return None  # the noise replaces uniform random numbers
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specdemo.engine.drafter import Draft
 from specdemo.engine.sampling import probabilities
-from specdemo.records.trace import Alternative, Emission, Status, Token
+from specdemo.records.trace import Alternative, Status, TargetToken, Token
 
 TOP = 5
 
@@ -109,7 +109,7 @@ class Verdict(ABC):
         """
 
     @abstractmethod
-    def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
+    def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> TargetToken:
         """Return the record of the target's own token.
 
         Args:
@@ -142,12 +142,12 @@ class GreedyVerdict(Verdict):
             for i, agree in enumerate(agrees)
         ]
 
-    def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
+    def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> TargetToken:
         row = p[accepted]
         best = row.topk(min(2, len(row))).values.tolist()
         gap = best[0] - best[1] if len(best) > 1 and best[1] > 0 else None
         [top] = tops(row[None], None)
-        return Emission(token, status, prob=1.0, raw_prob=row[token].item(), top=top, gap=gap)
+        return TargetToken(token, status, prob=1.0, raw_prob=row[token].item(), top=top, gap=gap)
 
 
 @dataclass(frozen=True)
@@ -195,11 +195,11 @@ class RejectionVerdict(SampledVerdict):
             fact["u"] = coin if i <= accepted else None
         return found
 
-    def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
+    def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> TargetToken:
         source = self.residual / self.residual.sum()
         mass = self.residual_mass.item() if status is Status.CORRECTED else None
         [top] = tops(source[None], None)
-        return Emission(token, status, prob=source[token].item(), residual_mass=mass, top=top)
+        return TargetToken(token, status, prob=source[token].item(), residual_mass=mass, top=top)
 
 
 @dataclass(frozen=True)
@@ -237,12 +237,12 @@ class SharedNoiseVerdict(SampledVerdict):
         noises = self.noise[: len(draft)].gather(1, draft.ids[:, None])[:, 0].tolist()
         return [fact | {"noise": noise} for fact, noise in zip(found, noises, strict=True)]
 
-    def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
+    def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> TargetToken:
         """Return the record of the target's own token; its ``gap`` is the lead of its log p + noise."""
         row, noise = p[accepted], self.noise[accepted]
         best = (row.log() + noise).topk(2).values
         [top] = tops(row[None], None)
-        return Emission(
+        return TargetToken(
             token,
             status,
             prob=row[token].item(),
@@ -254,7 +254,7 @@ class SharedNoiseVerdict(SampledVerdict):
 
 def describe(
     draft: Draft, verdict: Verdict, logits: Tensor, outcome: Outcome, tops: TopLists
-) -> tuple[tuple[Token, ...], Emission | None]:
+) -> tuple[tuple[Token, ...], TargetToken | None]:
     """Return the records of a round's draft tokens and of the target's own token.
 
     Args:
@@ -265,7 +265,7 @@ def describe(
         tops: Returns the most probable tokens of each row.
 
     Returns:
-        One ``Token`` per draft token, and the ``Emission`` of the target's own token; None instead if that
+        One ``Token`` per draft token, and the ``TargetToken`` of the target's own token; None instead if that
         token did not enter the text.
     """
     p = verdict.distributions(logits)

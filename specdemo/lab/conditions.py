@@ -16,7 +16,7 @@ PROMPTS = 2
 BEST, LESS = "works best when", "works less well when"
 """The two groups of contrasts. The page shows a group followed by the titles of its contrasts."""
 PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
-"""Categories of the shipped prompts."""
+"""Categories of the built-in prompts."""
 MAX_REPEATS = 16
 
 
@@ -65,7 +65,7 @@ class Side:
 
     Attributes:
         label: The difference from the other side, in a few words.
-        category: A category of the shipped prompts; the side uses its first ``PROMPTS`` prompts.
+        category: A category of the built-in prompts; the side uses its first ``PROMPTS`` prompts.
         ablation: The change to the pair.
         change: Run settings that differ from the defaults that all contrasts share.
     """

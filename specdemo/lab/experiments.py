@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdemo.bench.measuring import PairedRun, all_identical, environment, measure, quartiles, suited
-from specdemo.bench.prompts import Prompt, shipped_prompts
+from specdemo.bench.prompts import Prompt, builtin_prompts
 from specdemo.engine.speculate import never
 from specdemo.lab import conditions
 from specdemo.lab.ablated_lanes import ablated_lanes, require_draft_model
@@ -102,7 +102,7 @@ def plan_experiment(
     Args:
         request: Settings of all runs, except those that the experiment varies. Contrasts use only
             ``max_new_tokens`` and ``seed``, throughput only ``k``.
-        prompts: The prompts of a sweep; by default a few shipped prompts.
+        prompts: The prompts of a sweep; by default a few built-in prompts.
 
     Raises:
         UserError: There is no such experiment, a setting is out of bounds, or the pair lacks something that
@@ -137,8 +137,8 @@ def measure_plan(pair: Pair, plan: Plan, stop: Stop = never) -> Iterator[Point]:
         UserError: A drafter cannot run on this pair.
     """
     if plan.name == THROUGHPUT:
-        # The theory assumes the draft model's acceptance rate on a few shipped prompts.
-        configs = configs_for(pair, shipped_prompts(PROMPTS), {"k": plan.k, "drafter": DRAFT_MODEL})
+        # The theory assumes the draft model's acceptance rate on a few built-in prompts.
+        configs = configs_for(pair, builtin_prompts(PROMPTS), {"k": plan.k, "drafter": DRAFT_MODEL})
         point = measure_setting(pair, Setting(None, "", configs), stop)
         if isinstance(point, SweepPoint) and point.alpha is not None:
             yield from measure_batches(pair, plan.k, point.alpha, stop=stop)
@@ -218,7 +218,7 @@ def _sweep_settings(
 ) -> list[Setting]:
     prompts = chosen
     if prompts is None:
-        prompts = shipped_prompts(PROMPTS_BY_CATEGORY if name == CATEGORY else PROMPTS)
+        prompts = builtin_prompts(PROMPTS_BY_CATEGORY if name == CATEGORY else PROMPTS)
     elif not prompts:
         raise UserError("A sweep needs at least one prompt.")
 
@@ -251,7 +251,7 @@ def _sweep_settings(
 
 def _contrast_settings(contrasts: Sequence[Contrast], pair: Pair, request: Request) -> list[Setting]:
     """Return both sides of each contrast that this pair can run, the side that helps first."""
-    prompts = by_category(shipped_prompts())
+    prompts = by_category(builtin_prompts())
     common = {**request, "k": conditions.K, "temperature": 0.0, "rule": None}
     common["drafter"] = pair.default_drafter
 

@@ -12,7 +12,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specdemo.bench.prompts import Prompt, shipped_prompts
+from specdemo.bench.prompts import Prompt, builtin_prompts
 from specdemo.charts.style import Themed
 from specdemo.lab.charts import contrast_chart, sweep_chart, throughput_chart
 from specdemo.lab.experiments import Plan, by_category, measure_plan, plan_experiment
@@ -72,9 +72,9 @@ def _prompts(request: LabRequest) -> list[Prompt]:
     if request.prompt:
         return [Prompt("own", "own", str(request.mode), request.prompt)]
     if request.experiment == CATEGORY:
-        groups = by_category(shipped_prompts()).values()
+        groups = by_category(builtin_prompts()).values()
         return [prompt for group in groups for prompt in group[: request.prompts]]
-    return shipped_prompts(request.prompts)
+    return builtin_prompts(request.prompts)
 
 
 def _outcome(points: Sequence[Point]) -> dict[str, Any] | None:

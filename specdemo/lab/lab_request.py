@@ -31,8 +31,8 @@ class LabRequest:
     Attributes:
         experiment: One of ``points.EXPERIMENTS`` or of ``conditions.CONDITIONS``.
         settings: The requested run settings, those of ``RUN_SETTINGS``.
-        prompts: The number of shipped prompts at each point of a sweep.
-        prompt, mode: The visitor's own prompt and its mode. If the prompt is empty, the shipped prompts are
+        prompts: The number of built-in prompts at each point of a sweep.
+        prompt, mode: The visitor's own prompt and its mode. If the prompt is empty, the built-in prompts are
             used.
     """
 
@@ -65,6 +65,6 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     if prompt and experiment not in SWEEPS:
         raise UserError("This experiment has prompts of its own; leave the prompt empty.")
     if prompt and experiment == CATEGORY:
-        raise UserError("Your prompt has one category only; leave it empty to compare the shipped prompts.")
+        raise UserError("Your prompt has one category only; leave it empty to compare the built-in prompts.")
     prompts = integer(raw, "prompts", PROMPTS, 1, MAX_LAB_PROMPTS)
     return LabRequest(experiment, settings, prompts, prompt, config.mode)

@@ -130,10 +130,10 @@ def additive_mask(
     """
     allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
     # sdpa_mask returns None only if skipping is allowed.
-    return hiding(~allowed, dtype, hidden)  # pyright: ignore[reportOptionalOperand]
+    return mask_from(~allowed, dtype, hidden)  # pyright: ignore[reportOptionalOperand]
 
 
-def hiding(hidden: Tensor, dtype: torch.dtype, by: float = float("-inf")) -> Tensor:
+def mask_from(hidden: Tensor, dtype: torch.dtype, by: float = float("-inf")) -> Tensor:
     """Return an additive mask with the shape of ``hidden``: ``by`` where ``hidden`` is True, else 0."""
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, by)
 

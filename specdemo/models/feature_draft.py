@@ -11,7 +11,7 @@ from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate
 
-from specdemo.models.attention import grouped_attention, hiding
+from specdemo.models.attention import grouped_attention, mask_from
 from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
 from specdemo.models.fused_execution import IdleCaches, Recorder, Run, cuda_recorder
 from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
@@ -159,7 +159,7 @@ class _Append(nn.Module):
             keys.index_copy_(2, places, key)
             values.index_copy_(2, places, value)
             hidden = torch.arange(keys.shape[2], device=places.device) > places[:, None]
-            mask = hiding(hidden, query.dtype)
+            mask = mask_from(hidden, query.dtype)
             return grouped_attention(self.draft, query, keys, values, mask[None, None])[0].transpose(1, 2)
 
         output = self.draft.step(states[None], ids[None], places[None], attend)[0, -1:]

@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaMod
 from transformers.models.mistral.modeling_mistral import MistralDecoderLayer, MistralModel, MistralRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Model, Qwen2RMSNorm
 
-from specdemo.models.attention import attend, group_mask, hiding
+from specdemo.models.attention import attend, group_mask, mask_from
 from specdemo.models.layer_views import is_dispatched
 from specdemo.models.reduced_draft import ReducedHeadDraft
 
@@ -126,7 +126,7 @@ class FusedLlama(nn.Module):
         seen = cache.places <= places[:, None]
         # An isinstance check would satisfy pyright, but would take time in every pass.
         first: _FusedLayer = self.layers[0]  # pyright: ignore[reportAssignmentType]
-        mask = hiding(~seen, states.dtype).expand(cache.keys.shape[1], 1, -1, -1)
+        mask = mask_from(~seen, states.dtype).expand(cache.keys.shape[1], 1, -1, -1)
         mask = group_mask(mask, first.heads // first.kv_heads)
         cos, sin = cache.cos[places], cache.sin[places]
         kept = []

@@ -12,7 +12,7 @@ from typing import Any
 from huggingface_hub import constants, errors, snapshot_download
 from tqdm.asyncio import tqdm_asyncio
 
-from specdemo.pairs.embedded import Progress, silent
+from specdemo.pairs.builtin_target import Progress, no_progress
 from specdemo.records.limits import UserError, reason_of
 from specdemo.records.output import disk_is_full
 
@@ -39,7 +39,7 @@ class Files:
     revision: str | None
 
 
-def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = silent) -> Files:
+def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = no_progress) -> Files:
     """Return the files of a checkpoint. Files from the hub are fetched if they are not in the hub's cache.
 
     After a failure, files that are already fetched stay in the cache.

@@ -8,14 +8,14 @@ from torch import Tensor
 from specdemo.drafters.factory import DrafterSpec, make_drafter
 from specdemo.engine.draft_length import length_for
 from specdemo.engine.drafter import Drafter, NoDrafter
+from specdemo.engine.race import race
 from specdemo.engine.rules import GreedyRule, VerificationRule, rule_for
 from specdemo.engine.speculate import Prefill, autoregress, never, run_capacity, speculate
 from specdemo.engine.verdicts import TopLists, no_tops
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
 from specdemo.pairs.calibrate import CAPACITY, measure_draft
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, Kind
-from specdemo.records.events import race
+from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, DrafterKind
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, RunConfig
 
@@ -178,7 +178,7 @@ class Lanes:
     def race(
         self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
     ) -> Iterator[tuple[str, Round]]:
-        """Return (lane name, round) pairs of all requested lanes, as ``events.race``."""
+        """Return (lane name, round) pairs of all requested lanes, as :func:`specdemo.engine.race.race`."""
         return race(self.requested(config, prompt_ids, stop))
 
     def warm_up(self) -> None:
@@ -206,7 +206,7 @@ class Lanes:
         rounds = autoregress(model, prompt_ids, config, eos_ids, stop, tops, timed_pass, prefill)
         return LaneRounds(prefill, rounds)
 
-    def _verifying(self, kind: Kind, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
+    def _verifying(self, kind: DrafterKind, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
         """Return a prepared target runtime. It keeps hidden states only if the drafter reads them."""
         head = self.pair.feature_draft if kind.required == FEATURE_DRAFT_HEAD else None
         runtime = self._verifier(self.pair.target, rows, taps=() if head is None else head.config.taps)

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from specdemo.engine.race import race
 from specdemo.engine.speculate import never
 from specdemo.engine.verdicts import top_fives
 from specdemo.pairs.hardware import versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.events import Event, RunLog, race
+from specdemo.records.events import Event, RunLog
 from specdemo.records.trace import USUAL_K, Calibration, Run, RunConfig
 
 READING, STOPPED = "Reading the prompt", "Stopped while the prompt was read"

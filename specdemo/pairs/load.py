@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import torch
 
+from specdemo.asset_paths import BUILT_IN
 from specdemo.models.compiled.openmp import missing
 from specdemo.models.draft_files import count_parameters
 from specdemo.models.reduced_draft import is_reduced_draft
+from specdemo.pairs.builtin_target import Progress, cache_folder, mended_target, no_progress
 from specdemo.pairs.calibrate import choose_threads
 from specdemo.pairs.compatible import notes_on
-from specdemo.pairs.embedded import Progress, cache_folder, mended_target, silent
 from specdemo.pairs.hardware import (
     arithmetic_of,
     best_device,
@@ -29,26 +30,25 @@ from specdemo.pairs.presets import ALLOWANCE, SLACK
 from specdemo.pairs.sources import Sources, draft_files, target_files
 from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
 from specdemo.records.pieces import PieceTable
-from specdemo.shipped import EMBEDDED
 
 MAX_CALIBRATIONS = 5
 
 
 def load_pair(
-    target: str = EMBEDDED,
-    draft: str = EMBEDDED,
+    target: str = BUILT_IN,
+    draft: str = BUILT_IN,
     *,
     precision: str = AUTO_PRECISION,
     device: str | None = None,
     feature_draft: str | None = None,
     n_gram: str | None = None,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> Pair:
     """Load two models that share a tokenizer, measure them and warm them up.
 
     Args:
-        target: A hub id or a folder; by default the embedded target.
-        draft: A hub id or a folder, or ``"none"``; by default the embedded draft.
+        target: A hub id or a folder; by default the built-in target.
+        draft: A hub id or a folder, or ``"none"``; by default the built-in draft.
         precision: Precision of the weights: ``bf16``, ``fp32``, or on CPU ``int8``; ``auto`` keeps the
             target's stored numbers.
         device: ``cpu``, ``cuda``, ``cuda:1``, …; by default CUDA if available.
@@ -65,7 +65,7 @@ def load_pair(
 def load_sources(
     sources: Sources,
     *,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     recalibrate: bool = False,
     alone: Callable[[Callable[[], None]], object] = lambda measure: measure(),
 ) -> Pair:
@@ -97,10 +97,12 @@ def load_sources(
     return pair
 
 
-def assemble_pair(sources: Sources, *, progress: Progress = silent, checked_on: str | None = None) -> Pair:
+def assemble_pair(
+    sources: Sources, *, progress: Progress = no_progress, checked_on: str | None = None
+) -> Pair:
     """Load two models that share a tokenizer, check them and place them, without measuring.
 
-    If the embedded target's files are damaged, it is converted again.
+    If the built-in target's files are damaged, it is converted again.
 
     Args:
         sources: The models and the way they run.
@@ -114,7 +116,7 @@ def assemble_pair(sources: Sources, *, progress: Progress = silent, checked_on: 
     try:
         return _assembled(sources, progress, checked_on)
     except Exception:  # a damaged file may raise anything
-        if sources.target != EMBEDDED or not mended_target(progress):
+        if sources.target != BUILT_IN or not mended_target(progress):
             raise
     return _assembled(sources, progress, checked_on)
 

@@ -24,6 +24,7 @@ from specdemo.models.layer_views import first_layers, input_embedding, is_dispat
 from specdemo.models.n_gram import NGramTable, load_n_gram
 from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
 from specdemo.models.tensor_account import loading_faults
+from specdemo.pairs.builtin_target import Progress, no_progress
 from specdemo.pairs.compatible import (
     PLAIN,
     align_rows,
@@ -32,7 +33,6 @@ from specdemo.pairs.compatible import (
     require_rollback,
     require_same_tokens,
 )
-from specdemo.pairs.embedded import Progress, silent
 from specdemo.pairs.hub import Files, counting_bar
 from specdemo.pairs.placement import Placement
 from specdemo.records.limits import UserError, reason_of
@@ -123,7 +123,7 @@ class Loader:
 
         ``model`` must not be used afterwards.
         """
-        again = partial(self.model, role, files, silent)
+        again = partial(self.model, role, files, no_progress)
         finished = self.executable(model, self.precision == ROUNDED, embedding, again)
         if finished is not model:
             require_numbers(role, files.name, finished)

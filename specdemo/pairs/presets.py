@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specdemo.asset_paths import BUILT_IN
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import unknown_pair
-from specdemo.shipped import EMBEDDED
 
 HEAVY = ("auto", "bf16", "fp32")
 ALL = (*HEAVY, "int8")
@@ -49,7 +49,7 @@ class Checkpoint:
     """One model on the hub.
 
     Attributes:
-        name: Its hub id, or ``embedded``.
+        name: Its hub id, or ``built-in``.
         parameters: Number of parameters by the architecture in its ``config.json``.
         embedding: Number of parameters of the embedding; the output layer has the same number.
         tied: Whether the embedding and the output layer are one matrix, counted once in ``parameters``.
@@ -62,7 +62,7 @@ class Checkpoint:
 
     @property
     def revision(self) -> str | None:
-        """The commit to load; None for the embedded models."""
+        """The commit to load; None for the built-in models."""
         return REVISIONS.get(self.name)
 
 
@@ -111,10 +111,10 @@ _GPT2 = Checkpoint("openai-community/gpt2", 124_439_808, 50_257 * 768)
 
 PRESETS = (
     Preset(
-        EMBEDDED,
-        "SmolLM2 135M, distilled draft (built in)",
-        Checkpoint(EMBEDDED, 134_515_008, 49_152 * 576),
-        Checkpoint(EMBEDDED, 14_158_656 + 12_167_424, 0),  # the draft and the feature draft
+        BUILT_IN,
+        "SmolLM2 135M, distilled draft (built-in)",
+        Checkpoint(BUILT_IN, 134_515_008, 49_152 * 576),
+        Checkpoint(BUILT_IN, 14_158_656 + 12_167_424, 0),  # the draft and the feature draft
     ),
     Preset(
         "qwen2.5-7b",

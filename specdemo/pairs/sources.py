@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specdemo.pairs.embedded import Progress, embedded_target
+from specdemo.asset_paths import BUILT_IN, BUILT_IN_DRAFT, BUILT_IN_FEATURE_DRAFT, BUILT_IN_N_GRAM
+from specdemo.pairs.builtin_target import Progress, builtin_target
 from specdemo.pairs.hub import Files, fetch_checkpoint
 from specdemo.records.drafter_kinds import (
     DRAFT,
@@ -15,7 +16,6 @@ from specdemo.records.drafter_kinds import (
     drafters_with,
 )
 from specdemo.records.limits import AUTO_PRECISION, UserError
-from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
 
 NONE = "none"
 """The value of ``Sources.draft`` for a pair without a draft model. Other drafters still run."""
@@ -26,12 +26,12 @@ class Sources:
     """The models of a pair and the way they run.
 
     Attributes:
-        target: ``embedded``, a hub id, or a folder.
-        draft: ``embedded`` (only with the embedded target), a hub id, a folder with a full model or a
+        target: ``built-in``, a hub id, or a folder.
+        draft: ``built-in`` (only with the built-in target), a hub id, a folder with a full model or a
             reduced-head draft, or ``none``.
         feature_draft: A folder written by ``specdemo train --kind feature`` for this target. By default, the
-            embedded target uses its own feature draft, and other targets have none.
-        n_gram: A folder written by ``specdemo train --kind n-gram`` for this target. By default, the embedded
+            built-in target uses its own feature draft, and other targets have none.
+        n_gram: A folder written by ``specdemo train --kind n-gram`` for this target. By default, the built-in
             target uses its own table, and other targets have none.
         device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models. By default CUDA if available; on a machine
             with several GPUs, ``placement.plan`` then chooses the devices.
@@ -42,8 +42,8 @@ class Sources:
         draft_revision: Branch, tag or commit of the draft on the hub; None for its main branch.
     """
 
-    target: str = EMBEDDED
-    draft: str = EMBEDDED
+    target: str = BUILT_IN
+    draft: str = BUILT_IN
     feature_draft: str | None = None
     n_gram: str | None = None
     device: str | None = None
@@ -53,13 +53,13 @@ class Sources:
 
     @property
     def feature_folder(self) -> Path | None:
-        """Folder of the feature draft: as named, or the embedded target's own; None if there is neither."""
-        return self._folder(self.feature_draft, EMBEDDED_FEATURE_DRAFT)
+        """Folder of the feature draft: as named, or the built-in target's own; None if there is neither."""
+        return self._folder(self.feature_draft, BUILT_IN_FEATURE_DRAFT)
 
     @property
     def n_gram_folder(self) -> Path | None:
-        """Folder of the n-gram table: as named, or the embedded target's own; None if there is neither."""
-        return self._folder(self.n_gram, EMBEDDED_N_GRAM)
+        """Folder of the n-gram table: as named, or the built-in target's own; None if there is neither."""
+        return self._folder(self.n_gram, BUILT_IN_N_GRAM)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -75,11 +75,11 @@ class Sources:
         """Check that the draft fits the target, and that the pair has the parts that ``drafters`` need.
 
         Raises:
-            UserError: The embedded draft is combined with another target, or a part is missing.
+            UserError: The built-in draft is combined with another target, or a part is missing.
         """
-        if self.draft == EMBEDDED and self.target != EMBEDDED:
+        if self.draft == BUILT_IN and self.target != BUILT_IN:
             raise UserError(
-                "The embedded draft fits only the embedded target; name a draft for this target too."
+                "The built-in draft fits only the built-in target; name a draft for this target too."
             )
         for part in (KINDS[name].required for name in drafters):
             if part and part not in self.parts:
@@ -93,7 +93,7 @@ class Sources:
     def _folder(self, named: str | None, shipped: Path) -> Path | None:
         if named is not None:
             return Path(named)
-        return shipped if self.target == EMBEDDED and shipped.is_dir() else None
+        return shipped if self.target == BUILT_IN and shipped.is_dir() else None
 
 
 def target_files(sources: Sources, progress: Progress) -> Files:
@@ -102,9 +102,9 @@ def target_files(sources: Sources, progress: Progress) -> Files:
     Raises:
         UserError: The files cannot be fetched.
     """
-    if sources.target != EMBEDDED:
+    if sources.target != BUILT_IN:
         return fetch_checkpoint(sources.target, sources.target_revision, progress)
-    folder = embedded_target(progress)
+    folder = builtin_target(progress)
     return replace(fetch_checkpoint(str(folder), sources.target_revision, progress), name=folder.name)
 
 
@@ -112,9 +112,9 @@ def draft_files(sources: Sources, progress: Progress) -> Files | None:
     """Return the draft model's files like :func:`target_files`; None if the pair has no draft model."""
     if sources.draft == NONE:
         return None
-    if sources.draft != EMBEDDED:
+    if sources.draft != BUILT_IN:
         return fetch_checkpoint(sources.draft, sources.draft_revision, progress)
-    if not EMBEDDED_DRAFT.is_dir():
-        raise UserError(f"The embedded draft is not installed ({EMBEDDED_DRAFT}); name another draft.")
-    found = fetch_checkpoint(str(EMBEDDED_DRAFT), sources.draft_revision, progress)
+    if not BUILT_IN_DRAFT.is_dir():
+        raise UserError(f"The built-in draft is not installed ({BUILT_IN_DRAFT}); name another draft.")
+    found = fetch_checkpoint(str(BUILT_IN_DRAFT), sources.draft_revision, progress)
     return replace(found, name="distilled draft")

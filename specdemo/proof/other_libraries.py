@@ -78,7 +78,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class OtherRow(ComparedText):
+class LibraryComparison(ComparedText):
     """The result of decoding one prompt in both ways.
 
     Attributes:
@@ -96,7 +96,7 @@ class OtherRow(ComparedText):
 
 def compare_as_others(
     pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop = never
-) -> Iterator[OtherRow]:
+) -> Iterator[LibraryComparison]:
     """Decode every prompt alone and with drafts, as other libraries do, and yield a row for each prompt.
 
     Args:
@@ -139,7 +139,7 @@ def _row(
     other: list[int],
     alone: Sequence[dict[int, float]],
     verified: Sequence[dict[int, float]],
-) -> OtherRow:
+) -> LibraryComparison:
     """Return the row of one prompt from both outputs and the best tokens at each of their positions."""
     tokens, divergence = min(len(text), len(other)), first_difference(text, other)
     alike = tokens if divergence is None else divergence + 1  # positions that follow the same text
@@ -161,7 +161,7 @@ def _row(
         logits = alone[divergence]
         # If the other token is not among the best, its logit is at most the smallest of these.
         gap = logits[text[divergence]] - logits.get(other[divergence], min(logits.values()))
-    return OtherRow(
+    return LibraryComparison(
         **vars(prompt),
         tokens=tokens,
         identical=divergence is None,
@@ -172,7 +172,7 @@ def _row(
     )
 
 
-def others_sentence(rows: Sequence[OtherRow]) -> str:
+def others_sentence(rows: Sequence[LibraryComparison]) -> str:
     """Return how many texts differ, and compare the gap between the best logits with their rounding."""
     apart = [row.gap for row in rows if not row.identical]
     tokens = sum(row.tokens for row in rows)

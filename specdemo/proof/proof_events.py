@@ -1,8 +1,8 @@
 """A proof as a stream of events, for the page and the API. Each event is a dictionary with a ``type``:
 
 ``start``   the kind of ``proof``, its settings, and the ``target``, its ``precision`` and its ``device``
-``row``     the result for one prompt (``AuditRow`` or ``OtherRow``), and a ``sentence`` that sums up all rows
-            so far
+``row``     the result for one prompt (``AuditRow`` or ``LibraryComparison``), and a ``sentence``
+            that sums up all rows so far
 ``sample``  the two samples so far: the figures of ``DistributionProgress``; ``texts``, the most frequent
             continuations as [text, speculative count, baseline count]; ``others``, the number of all other
             continuations with their speculative and baseline counts
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import plotly.graph_objects as go
 
-from specdemo.bench.prompts import shipped_prompts
+from specdemo.bench.prompts import builtin_prompts
 from specdemo.charts.palette import Palette
 from specdemo.charts.stage import LANE_NAMES
 from specdemo.charts.style import BLANK, Themed, axis_of, filling, frame, themed
@@ -29,12 +29,12 @@ from specdemo.proof.distribution import (
     DistributionResult,
     distribution_test,
 )
-from specdemo.proof.other_libraries import OtherRow, compare_as_others, others_sentence
+from specdemo.proof.other_libraries import LibraryComparison, compare_as_others, others_sentence
 from specdemo.proof.proof_request import Proof, ProofRequest, SampledBy
 from specdemo.records.events import Event
 from specdemo.records.trace import BASELINE, SPECULATIVE
 
-Row = TypeVar("Row", AuditRow, OtherRow)
+Row = TypeVar("Row", AuditRow, LibraryComparison)
 SHOWN = 8
 """The number of continuations that are listed; the others are added up."""
 STOPPED = "Stopped before anything was compared."
@@ -87,7 +87,7 @@ def proof_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Even
 
 
 def _text_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Event]:
-    prompts = shipped_prompts(request.prompts)
+    prompts = builtin_prompts(request.prompts)
     config = request.config
     yield {
         "type": "start",

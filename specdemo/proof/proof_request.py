@@ -21,7 +21,7 @@ DRAWS = 2_000
 MAX_DRAWS = 10_000
 PROMPTS = 8
 MAX_PROMPTS = 48
-"""The number of shipped prompts."""
+"""The number of built-in prompts."""
 TEMPERATURE = 0.8
 TOKENS = 48
 """Length of an audited text. Both lanes together take about two seconds on two CPU cores."""
@@ -35,7 +35,7 @@ EXAMPLE = MappingProxyType(
         "max_new_tokens": 5,
     }
 )
-"""The default test for the embedded pair. After this prompt both models prefer the same words, but with
+"""The default test for the built-in pair. After this prompt both models prefer the same words, but with
 different probabilities.
 
 Drafts of several tokens are needed to catch wrong versions of block verification. Measured with 2,000 draws
@@ -92,7 +92,7 @@ class ProofRequest:
 
     Attributes:
         proof: The kind of proof.
-        config: The run settings. Only the distribution test uses the prompt; an audit uses shipped prompts.
+        config: The run settings. Only the distribution test uses the prompt; an audit uses built-in prompts.
         prompts: The number of prompts of an audit.
         draws: The number of continuations that each lane draws in the distribution test.
         rule: The rule of the speculative lane in the distribution test.

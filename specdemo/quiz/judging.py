@@ -1,6 +1,6 @@
 """The outcomes of a question's two runs, and a function per question that chooses the option they support.
 
-The limits between options are chosen so that the results of the embedded pair are far from them.
+The limits between options are chosen so that the results of the built-in pair are far from them.
 """
 
 from bisect import bisect_left

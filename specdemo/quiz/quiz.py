@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from specdemo.bench.measuring import PairedRun, paired_run
+from specdemo.engine.race import race
 from specdemo.engine.speculate import never
 from specdemo.lab.ablated_lanes import ablated_lanes, require_draft_model
 from specdemo.lab.conditions import NONE
@@ -15,7 +16,7 @@ from specdemo.lab.experiments import Setting, configs_for
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.quiz.judging import Outcome
 from specdemo.quiz.questions import Question
-from specdemo.records.events import Event, race
+from specdemo.records.events import Event
 from specdemo.records.limits import UserError, show
 from specdemo.records.trace import BASELINE, SPECULATIVE, Lane, Round
 

@@ -11,7 +11,7 @@ NEEDED_NAMES = {DRAFT: "draft model", FEATURE_DRAFT_HEAD: "feature draft", N_GRA
 """The fields of ``Pair`` that may be None, each with its name in messages."""
 
 
-class Kind(NamedTuple):
+class DrafterKind(NamedTuple):
     """One way to draft.
 
     Attributes:
@@ -23,9 +23,9 @@ class Kind(NamedTuple):
             if this program cannot create one.
         needs: Name of the ``Pair`` field that it needs; empty if it needs none.
         computes: Whether it makes passes of its own. If not, its tokens cost nothing and have q = 1.
-        otherwise: Name of the kind that drafts when this kind has nothing to propose; empty if none does.
+        fallback: Name of the kind that drafts when this kind has nothing to propose; empty if none does.
         source: A clause that explains the origin of its tokens. Empty if the kind makes passes.
-        silence: A clause that explains why it may have nothing to propose. Empty if the kind makes passes.
+        empty_reason: A clause that explains an empty draft. Empty if the kind makes passes.
         offered: Whether menus list it.
         advanced: Whether menus list it last, as a choice for experts.
     """
@@ -37,22 +37,22 @@ class Kind(NamedTuple):
     module: str
     needs: str = ""
     computes: bool = True
-    otherwise: str = ""
+    fallback: str = ""
     source: str = ""
-    silence: str = ""
+    empty_reason: str = ""
     offered: bool = True
     advanced: bool = False
 
     @property
-    def stepping(self) -> "Kind | None":
+    def stepping(self) -> "DrafterKind | None":
         """The kind whose draft passes a run with this drafter makes; None if the run makes none."""
-        last = KINDS[self.otherwise] if self.otherwise else self
+        last = KINDS[self.fallback] if self.fallback else self
         return last if last.computes else None
 
     @property
     def required(self) -> str:
-        """The ``Pair`` field that this kind or its ``otherwise`` kind needs; empty if neither needs one."""
-        return KINDS[self.otherwise].needs if self.otherwise else self.needs
+        """The ``Pair`` field that this kind or its ``fallback`` kind needs; empty if neither needs one."""
+        return KINDS[self.fallback].needs if self.fallback else self.needs
 
 
 DRAFT_MODEL, FEATURE_DRAFT, EARLY_EXIT = "draft-model", "feature-draft", "early-exit"
@@ -63,7 +63,7 @@ _COPIED, _NO_REPEAT = "it was copied from earlier text", "the text repeats nothi
 _USUAL, _UNKNOWN = "it is what usually follows in the target's own text", "no word of it is in the table"
 
 _TABLE = (
-    Kind(
+    DrafterKind(
         DRAFT_MODEL,
         "draft model",
         "A small model of the target's family drafts one token per cheap pass.",
@@ -71,7 +71,7 @@ _TABLE = (
         "draft_model",
         needs=DRAFT,
     ),
-    Kind(
+    DrafterKind(
         PROMPT_LOOKUP,
         "prompt lookup",
         "Copies what followed the same words earlier in the text. Costs nothing.",
@@ -79,9 +79,9 @@ _TABLE = (
         "lookup",
         computes=False,
         source=_COPIED,
-        silence=_NO_REPEAT,
+        empty_reason=_NO_REPEAT,
     ),
-    Kind(
+    DrafterKind(
         N_GRAM,
         "n-gram table",
         "Looks up what usually follows in the target's own text. Costs nothing.",
@@ -90,30 +90,30 @@ _TABLE = (
         needs=N_GRAM_TABLE,
         computes=False,
         source=_USUAL,
-        silence=_UNKNOWN,
+        empty_reason=_UNKNOWN,
     ),
-    Kind(
+    DrafterKind(
         "lookup+n-gram",
         "lookup, then n-gram table",
         "Copies where the text repeats itself, else uses the n-gram table.",
         "lookup, then the n-gram table",
         "lookup",
         computes=False,
-        otherwise=N_GRAM,
+        fallback=N_GRAM,
         source=_COPIED,
-        silence=f"{_NO_REPEAT}, and {_UNKNOWN}",
+        empty_reason=f"{_NO_REPEAT}, and {_UNKNOWN}",
         advanced=True,
     ),
-    Kind(
+    DrafterKind(
         "lookup+model",
         "lookup, then draft model",
         "Copies where the text repeats itself, else uses the draft model.",
         "lookup, then {draft}",
         "lookup",
-        otherwise=DRAFT_MODEL,
+        fallback=DRAFT_MODEL,
         advanced=True,
     ),
-    Kind(
+    DrafterKind(
         FEATURE_DRAFT,
         "feature draft",
         "A small head drafts from the target's own hidden states.",
@@ -121,16 +121,16 @@ _TABLE = (
         "feature",
         needs=FEATURE_DRAFT_HEAD,
     ),
-    Kind(
+    DrafterKind(
         "lookup+feature",
         "lookup, then feature draft",
         "Copies where the text repeats itself, else uses the feature draft.",
         "lookup, then the feature draft",
         "lookup",
-        otherwise=FEATURE_DRAFT,
+        fallback=FEATURE_DRAFT,
         advanced=True,
     ),
-    Kind(
+    DrafterKind(
         EARLY_EXIT,
         "early exit",
         "The target's own first layers draft. No second model, but costly steps.",
@@ -138,7 +138,7 @@ _TABLE = (
         "early_exit",
         advanced=True,
     ),
-    Kind(
+    DrafterKind(
         SCRIPTED,
         "script",
         "",
@@ -148,7 +148,7 @@ _TABLE = (
         source="a script wrote it",
         offered=False,
     ),
-    Kind(
+    DrafterKind(
         SERVER,
         "the server's own",
         "The drafter, rule and draft length that the server was started with.",

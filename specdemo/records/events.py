@@ -6,17 +6,17 @@ The page, the terminal and the API all read these events. Each is a plain dictio
             stopped then has no other events
 ``start``   the ``run`` without its rounds, the ``pieces`` (bytes) of the prompt's ids, and the ``specials``
 ``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids not sent before
-``end``     the closing ``sentence``, the ``badge``, the final ``totals``, the ``finish``, and ``departure``,
-            a sentence about the draft model's own text (None if the draft model did not run alone)
+``end``     the closing ``sentence``, the ``badge``, the final ``totals``, the ``finish``, and
+            ``draft_divergence``, a sentence about the draft model's own text (None if it did not run alone)
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from specdemo.records.figures import Tally, Totals, without_early_speedup
-from specdemo.records.sentences import badge, closing_sentence, departure_sentence, pieces_sentence
-from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched, dump
+from specdemo.records.sentences import badge, closing_sentence, draft_divergence_sentence, pieces_sentence
+from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched
 
 Event = dict[str, Any]
 
@@ -28,30 +28,6 @@ ROUND_FIGURES = (
 
 Without reported rounds, a "round" is whatever text arrived at once, which says nothing about target passes.
 """
-
-
-def race(lanes: Mapping[str, Iterator[Round]]) -> Iterator[tuple[str, Round]]:
-    """Interleave several decoders on one device: always advance the lane with the fewest seconds so far.
-
-    A lane's clock includes prefill and stops while another lane runs. Rounds therefore arrive in the order in
-    which they would end if each lane had its own device, and no lane slows another lane's measured time.
-
-    Args:
-        lanes: The rounds of each lane, by its name.
-
-    Yields:
-        The name of a lane and its next round.
-    """
-    clocks = dict.fromkeys(lanes, 0.0)
-    running = dict(lanes)
-    while running:
-        name = min(running, key=lambda lane: clocks[lane])
-        round_ = next(running[name], None)
-        if round_ is None:
-            del running[name]
-            continue
-        clocks[name] += round_.prefill_s + round_.seconds
-        yield name, round_
 
 
 class RunLog:
@@ -111,7 +87,7 @@ class RunLog:
             "type": "end",
             "sentence": sentence,
             "badge": verdict and verdict._asdict(),
-            "departure": departure_sentence(totals, config.rule),
+            "draft_divergence": draft_divergence_sentence(totals, config.rule),
             "totals": shown_figures(totals, watched),
             "finish": finish,
         }
@@ -140,27 +116,6 @@ def shown_figures(totals: Totals, watched: Watched | None) -> dict[str, Any]:
     """
     figures = asdict(totals)
     return figures if watched is None or watched.rounds else figures | dict.fromkeys(ROUND_FIGURES)
-
-
-def replay_events(run: Run) -> Iterator[Event]:
-    """Yield the events that were sent while ``run`` was decoded. All figures are computed again."""
-
-    def pieces_of(ids: Iterable[int]) -> dict[int, str]:
-        return {token: run.pieces[token] for token in sorted(ids)}
-
-    pieces = pieces_of(set(run.prompt_ids))
-    specials = tuple(token for token in run.specials if token in pieces)
-    blank = replace(run, lanes={}, pieces=pieces, specials=specials, totals={})
-    log = RunLog(blank, run.specials, pieces_of)
-    yield log.start()
-    for lane, round_ in race({name: iter(lane.rounds) for name, lane in run.lanes.items()}):
-        yield log.round(lane, round_)
-    yield log.end()
-
-
-def replay_lines(run: Run) -> str:
-    """Return the events of :func:`replay_events` as NDJSON, one event per line."""
-    return "".join(dump(event) + "\n" for event in replay_events(run))
 
 
 def ids_in(round_: Round) -> set[int]:

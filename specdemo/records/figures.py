@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from specdemo.records.theory import RoundShape, break_even_alpha, pass_cost, ratio, theoretical_speedup
-from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Emission, Round, Rule, Status
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Round, Rule, Status, TargetToken
 
 
 @dataclass
@@ -26,7 +26,7 @@ class LaneTally:
     compared_by_position: list[int] = field(default_factory=list)
     accepted_by_position: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
-    emissions: dict[int, Emission] = field(default_factory=dict)
+    emissions: dict[int, TargetToken] = field(default_factory=dict)
 
     def add(self, round_: Round, calibration: Calibration | None) -> None:
         """Add a round; ``cost`` is only counted if there is a ``calibration``."""
@@ -101,7 +101,7 @@ class Totals:
         divergence_gap: Difference between the target's two highest probabilities at ``divergence``.
         draft_alone_tokens, draft_alone_seconds, draft_alone_tokens_per_s: Tokens, decode seconds and tokens
             per second of the draft model alone; 0, 0 and None if it did not run alone.
-        draft_alone_departs: First output position, from 0, at which the draft model's own text differs from
+        draft_divergence: First output position, from 0, at which the draft model's own text differs from
             the baseline's text, or from the speculative lane's text if there is no baseline. None if the
             texts do not differ, and under the rejection rule, where texts differ by chance.
     """
@@ -139,7 +139,7 @@ class Totals:
     draft_alone_tokens: int
     draft_alone_seconds: float
     draft_alone_tokens_per_s: float | None
-    draft_alone_departs: int | None
+    draft_divergence: int | None
 
 
 MIN_TOKENS = 8
@@ -174,10 +174,10 @@ class Tally:
         rate = ratio(spec.tokens, spec.seconds)
         shape = self.shape()
         alpha = ratio(spec.accepted, spec.compared)
-        divergence = departs = None
+        divergence = draft_divergence = None
         if self._rule.same_text:
             divergence = first_difference(spec.ids, base.ids)
-            departs = first_difference((base if base.tokens else spec).ids, alone.ids)
+            draft_divergence = first_difference((base if base.tokens else spec).ids, alone.ids)
         at_divergence = None if divergence is None else base.emissions.get(divergence)
         return Totals(
             tokens=spec.tokens,
@@ -216,7 +216,7 @@ class Tally:
             draft_alone_tokens=alone.tokens,
             draft_alone_seconds=alone.seconds,
             draft_alone_tokens_per_s=ratio(alone.tokens, alone.seconds),
-            draft_alone_departs=departs,
+            draft_divergence=draft_divergence,
         )
 
     def shape(self) -> "RoundShape | None":

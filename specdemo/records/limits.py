@@ -29,7 +29,7 @@ DRAFTERS = tuple(kind.name for kind in KINDS.values() if kind.module)
 AUTO_PRECISION = "auto"
 PRECISIONS = (AUTO_PRECISION, "bf16", "fp32", "int8")
 PAIRS = (
-    "embedded",
+    "built-in",
     "qwen2.5-7b",
     "qwen2.5-1.5b",
     "smollm2-1.7b",

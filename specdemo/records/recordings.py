@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from specdemo.asset_paths import RECORDINGS
 from specdemo.records import trace_file
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule, Run
-from specdemo.shipped import RECORDINGS
 
 FOLDER = RECORDINGS
 

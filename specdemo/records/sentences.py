@@ -78,7 +78,7 @@ def badge(totals: Totals, rule: Rule) -> Badge | None:
     )
 
 
-def departure_sentence(totals: Totals, rule: Rule) -> str | None:
+def draft_divergence_sentence(totals: Totals, rule: Rule) -> str | None:
     """Return a sentence that compares the draft model's own text with the target's.
 
     Returns:
@@ -88,8 +88,8 @@ def departure_sentence(totals: Totals, rule: Rule) -> str | None:
         return None
     if not rule.same_text:
         return "The draft alone is another sample; the two cannot be compared token by token."
-    if totals.draft_alone_departs is not None:
-        return f"The draft alone leaves the target's text at token {totals.draft_alone_departs + 1}."
+    if totals.draft_divergence is not None:
+        return f"The draft alone leaves the target's text at token {totals.draft_divergence + 1}."
     target_tokens = totals.baseline_tokens or totals.tokens
     shorter = _count(min(totals.draft_alone_tokens, target_tokens), "token")
     same = "same" if totals.draft_alone_tokens == target_tokens else "same first"
@@ -119,8 +119,8 @@ def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calib
 
 def _nothing_drafted(config: RunConfig, calibration: Calibration | None) -> str:
     kind = KINDS[config.drafter]
-    if kind.silence:
-        return f"Nothing was drafted: {kind.silence}."
+    if kind.empty_reason:
+        return f"Nothing was drafted: {kind.empty_reason}."
     if not kind.computes or config.k != AUTO or calibration is None or len(calibration.v) < 2:
         return "Nothing was drafted."
     price = (calibration.c + calibration.v[1] - calibration.v[0]) / calibration.v[0]

@@ -177,7 +177,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Emission:
+class TargetToken:
     """The token that the target itself adds at the end of a round.
 
     Attributes:
@@ -230,7 +230,7 @@ class Round:
     index: int
     position: int
     drafted: tuple[Token, ...]
-    emission: Emission | None
+    emission: TargetToken | None
     draft_s: Seconds
     verify_s: Seconds
     other_s: Seconds

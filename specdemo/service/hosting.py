@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from specdemo.pairs.embedded import Progress, printing
+from specdemo.asset_paths import BUILT_IN
+from specdemo.pairs.builtin_target import Progress, printing
 from specdemo.pairs.hardware import chosen_device
 from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.pair import Pair
@@ -18,7 +19,6 @@ from specdemo.service.queue import Bounds
 from specdemo.service.service import Service, local_service
 from specdemo.service.startup import ZERO_GPU
 from specdemo.service.zerogpu import on_calls
-from specdemo.shipped import EMBEDDED
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Hosting:
         threads: The number of threads that compute on a CPU, as for ``use_threads``.
         recalibrate: True measures the pass costs of the default pair until they are steady.
         any_model: True if visitors may name any two models of the hub.
-        only_home: True if only the default pair is offered.
+        only_default: True if only the default pair is offered.
         bounds: The limits of the queue and of each job.
     """
 
-    pair: str = EMBEDDED
+    pair: str = BUILT_IN
     target: str | None = None
     draft: str | None = None
     feature_draft: str | None = None
@@ -47,11 +47,11 @@ class Hosting:
     threads: int | None = None
     recalibrate: bool = False
     any_model: bool = False
-    only_home: bool = False
+    only_default: bool = False
     bounds: Bounds = field(default_factory=Bounds)
 
     @property
-    def home(self) -> tuple[str, str]:
+    def default(self) -> tuple[str, str]:
         """The name and title of the default pair."""
         if preset := self._preset:
             return preset.name, preset.title
@@ -65,7 +65,7 @@ class Hosting:
             UserError: There is no preset named ``pair``.
         """
         preset = self._preset
-        own = Sources(self.target or EMBEDDED, self.draft or EMBEDDED) if preset is None else preset.sources
+        own = Sources(self.target or BUILT_IN, self.draft or BUILT_IN) if preset is None else preset.sources
         return self._placed(replace(own, feature_draft=self.feature_draft, n_gram=self.n_gram))
 
     @property
@@ -89,13 +89,13 @@ class Hosting:
         """
         require_precision(self.precision)
         any_model = self.any_model and not ZERO_GPU
-        name, title = self.home
-        titles, home = {name: title}, self._preset
-        if home is not None and not (self.only_home or ZERO_GPU):
+        name, title = self.default
+        titles, preset = {name: title}, self._preset
+        if preset is not None and not (self.only_default or ZERO_GPU):
             place = chosen_device(self.device)
             # On a GPU "auto" means bf16. It means fp32 on old GPUs, but those are too small for large models.
             counted = "bf16" if self.precision == AUTO_PRECISION and place.type != "cpu" else self.precision
-            free = free_memory(str(place)) - home.needed_bytes(counted)
+            free = free_memory(str(place)) - preset.needed_bytes(counted)
             titles |= {preset.name: preset.title for preset in fitting(free, counted)}
         return OfferedPairs(name, titles, any_model)
 
@@ -120,7 +120,7 @@ class Hosting:
             # While another pair runs, timings would be wrong. So a pair that is not the default is loaded
             # without measuring its pass costs; its first job measures them.
             sources = self.sources_of(name)
-            if name != offered.home:
+            if name != offered.default:
                 return assemble_pair(sources, progress=progress)
             return load_sources(sources, progress=progress, recalibrate=self.recalibrate, alone=service.alone)
 
@@ -134,7 +134,7 @@ class Hosting:
             UserError: There is no such pair, or a folder of this machine has the name of one of the two hub
                 models that a visitor named.
         """
-        if name == self.home[0]:
+        if name == self.default[0]:
             return self.sources
         if found := two_models(name):
             if any(Path(one).exists() for one in found):

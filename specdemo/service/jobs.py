@@ -61,7 +61,7 @@ class Request(NamedTuple):
     Attributes:
         kind: The kind of job.
         raw: The job's settings as the visitor sent them.
-        parsed: The checked settings, returned by ``Kind.parse``.
+        parsed: The checked settings, returned by ``JobSpec.parse``.
     """
 
     kind: JobKind
@@ -69,7 +69,7 @@ class Request(NamedTuple):
     parsed: Any
 
 
-class Kind(NamedTuple):
+class JobSpec(NamedTuple):
     """The two functions that define a kind of job.
 
     Attributes:
@@ -82,23 +82,23 @@ class Kind(NamedTuple):
     events: Callable[[Pair, Any, Stop], Iterator[Event]]
 
 
-KINDS: dict[JobKind, Kind] = {
-    JobKind.RUN: Kind(parse_config, lambda pair, config, stop: LiveRun(pair, config, stop).events()),
-    JobKind.PROVE: Kind(parse_proof, proof_events),
-    JobKind.PLAY: Kind(parse_turn, play_turn),
-    JobKind.CLASS: Kind(parse_class, judge_class),
-    JobKind.QUIZ: Kind(
+JOB_SPECS: dict[JobKind, JobSpec] = {
+    JobKind.RUN: JobSpec(parse_config, lambda pair, config, stop: LiveRun(pair, config, stop).events()),
+    JobKind.PROVE: JobSpec(parse_proof, proof_events),
+    JobKind.PLAY: JobSpec(parse_turn, play_turn),
+    JobKind.CLASS: JobSpec(parse_class, judge_class),
+    JobKind.QUIZ: JobSpec(
         lambda raw: number_in(raw, len(QUESTIONS)),
         lambda pair, number, stop: quiz_events(pair, number, QUESTIONS[number - 1], stop),
     ),
-    JobKind.MEASURE: Kind(parse_lab, lab_events),
-    JobKind.CALIBRATE: Kind(lambda _raw: None, lambda pair, _parsed, _stop: calibration_events(pair)),
+    JobKind.MEASURE: JobSpec(parse_lab, lab_events),
+    JobKind.CALIBRATE: JobSpec(lambda _raw: None, lambda pair, _parsed, _stop: calibration_events(pair)),
 }
 
 
 def checked(kind: JobKind, raw: Mapping[str, Any]) -> Request:
     """Check an untrusted request; raise ``UserError`` if it is refused."""
-    return Request(kind, dict(raw), KINDS[kind].parse(raw))
+    return Request(kind, dict(raw), JOB_SPECS[kind].parse(raw))
 
 
 def perform(pair: Pair, request: Request, stop: Stop) -> Events:
@@ -119,7 +119,7 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
     """
     failure: UserError
     try:
-        yield from KINDS[request.kind].events(pair, request.parsed, stop)
+        yield from JOB_SPECS[request.kind].events(pair, request.parsed, stop)
         return
     except FloatingPointError as error:
         failure = FailedError(f"The run was ended because {error}; try another precision.")

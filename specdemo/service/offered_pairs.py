@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specdemo.asset_paths import BUILT_IN
 from specdemo.records.limits import unknown_pair
-from specdemo.shipped import EMBEDDED
 
 HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
 ANY_PAIR = re.compile(rf"({HUB_ID}), ?({HUB_ID})", re.ASCII)
@@ -20,13 +20,13 @@ class OfferedPairs:
     """The pairs that one app offers.
 
     Attributes:
-        home: The name of the default pair.
+        default: The name of the default pair.
         titles: The name of each pair, the default one included, mapped to its title on the page.
         any_model: True if a request may name any two models of the hub.
         watched: The names in ``titles`` that are watched servers. These accept only jobs of kind ``RUN``.
     """
 
-    home: str = EMBEDDED
+    default: str = BUILT_IN
     titles: Mapping[str, str] = field(default_factory=dict)
     any_model: bool = False
     watched: frozenset[str] = frozenset()
@@ -40,15 +40,15 @@ class OfferedPairs:
         Raises:
             UserError: No pair of this name is offered.
         """
-        if asked is None or asked in ("", self.home):
-            return self.home
+        if asked is None or asked in ("", self.default):
+            return self.default
         if isinstance(asked, str):
             if asked in self.titles:
                 return asked
             if self.any_model and (found := two_models(asked)):
                 return ", ".join(found)
         any_two = ["or any two models as TARGET/ID, DRAFT/ID"] if self.any_model else []
-        raise unknown_pair(asked, [*{self.home: "", **self.titles}, *any_two])
+        raise unknown_pair(asked, [*{self.default: "", **self.titles}, *any_two])
 
 
 def two_models(name: str) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Generator
 from typing import Any
 
-from specdemo.pairs.embedded import Progress, printing
+from specdemo.pairs.builtin_target import Progress, printing
 from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError, reason_of
@@ -76,32 +76,32 @@ class PairPool(Lender):
     Args:
         loader: Loads one pair. It runs on a separate thread, so that a download does not delay other jobs. If
             it fails, the next request calls it again.
-        home: The name of the default pair, which stays loaded.
+        default: The name of the default pair, which stays loaded.
     """
 
-    def __init__(self, loader: Loader, home: str):
+    def __init__(self, loader: Loader, default: str):
         self._loader = loader
         self._changed = threading.Condition()
-        self._home = _PooledPair(home, loader)
+        self._default = _PooledPair(default, loader)
         self._guest: _PooledPair | None = None
         self._asking: list[object] = []
 
     def begin(self) -> None:
-        self._home.begin()
+        self._default.begin()
 
     @property
     def ready(self) -> bool:
-        return self._home.pair is not None
+        return self._default.pair is not None
 
     @property
     def loading(self) -> bool:
-        return self._home.loading
+        return self._default.loading
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Pair | None]:
         """Wait until the pair is loaded, as :meth:`Lender.borrow` describes."""
         # 1. Wait until the pool has room for a guest.
-        pooled, ticket = self._home, object()
-        if name != self._home.name:
+        pooled, ticket = self._default, object()
+        if name != self._default.name:
             with self._changed:
                 self._asking.append(ticket)
             try:
@@ -136,7 +136,7 @@ class PairPool(Lender):
         The other pair is loaded again when it is next used. If an earlier call has already discarded
         ``models``, do nothing.
         """
-        pooled = [one for one in (self._home, self._guest) if one is not None]
+        pooled = [one for one in (self._default, self._guest) if one is not None]
         if any(one.pair is models for one in pooled):
             for one in pooled:
                 one.pair = None

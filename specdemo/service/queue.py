@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.shares import Visitor, making_room, refusal
+from specdemo.service.fairness import Visitor, making_room, refusal
 
 T = TypeVar("T")
 Stop = Callable[[], bool]
@@ -67,7 +67,7 @@ class Bounds:
 
 
 @dataclass(eq=False)
-class Place:
+class QueuedJob:
     """One job in the queue, with the channel that carries its events to the visitor's thread.
 
     Attributes:
@@ -135,17 +135,17 @@ class JobQueue:
         self._present = dict(self._devices)
         self._changed = threading.Condition()
         # All jobs of visitors: waiting for models, waiting for a device, or running.
-        self._taken: list[Place] = []
+        self._taken: list[QueuedJob] = []
         # The jobs that wait for a device. A device's thread may have picked one of them already.
-        self._waiting: list[Place] = []
-        self._running: list[Place] = []
+        self._waiting: list[QueuedJob] = []
+        self._running: list[QueuedJob] = []
         self._closed: str | None = None
         self._threads: Counter[str] = Counter()
         self._usual_s: dict[str, float] = {}
 
     @contextmanager
-    def place(self, kind: str, visitor: Visitor | None = None, group: str = ONLY) -> Iterator[Place]:
-        """Keep a place in the queue for one job while the ``with`` block runs.
+    def enqueued(self, kind: str, visitor: Visitor | None = None, group: str = ONLY) -> Iterator[QueuedJob]:
+        """Keep a job in the queue for one job while the ``with`` block runs.
 
         Args:
             kind: The kind of job; the queue learns an expected duration for each kind.
@@ -155,19 +155,19 @@ class JobQueue:
         Raises:
             UserError: The queue is full or closed, or the visitor already has the maximum number of jobs.
         """
-        place = Place(kind, visitor, group if group in self._devices else ONLY)
+        queued = QueuedJob(kind, visitor, group if group in self._devices else ONLY)
         with self._changed:
-            self._admit(place)
+            self._admit(queued)
         try:
-            yield place
+            yield queued
         finally:
-            self._leave(place)
+            self._leave(queued)
 
-    def turn(self, place: Place, job: Job, stop: Stop) -> Events:
+    def turn(self, queued: QueuedJob, job: Job, stop: Stop) -> Events:
         """Wait for a device, then have it do ``job``. Runs on the visitor's thread.
 
         Args:
-            place: The result of :meth:`place`, whose ``with`` block still runs.
+            queued: The result of :meth:`enqueued`, whose ``with`` block still runs.
             job: The function that does the job, called on the device's thread.
             stop: Returns True if the visitor wants the job to end. It may be called on both threads.
 
@@ -180,36 +180,36 @@ class JobQueue:
             UserError: The job was removed from the queue.
             Exception: Any exception that the job raised.
         """
-        place.job, place.stop, place.context = job, stop, copy_context()
-        if place.group != ONLY:
-            place.next_wanted.release()  # in another process, a job counts as begun with its first event
+        queued.job, queued.stop, queued.context = job, stop, copy_context()
+        if queued.group != ONLY:
+            queued.next_wanted.release()  # in another process, a job counts as begun with its first event
         with self._changed:
-            place.require_kept()
-            self._insert(place, len(self._waiting))
+            queued.require_kept()
+            self._insert(queued, len(self._waiting))
         # 1. Wait until a device begins the job. Send the position even if it has not changed, because Gradio
         # notices only between two events that a visitor has left.
         waited = False
-        while (position := self._position(place)) is not None:
+        while (position := self._position(queued)) is not None:
             if stop():
-                self._leave(place)
+                self._leave(queued)
                 yield {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
                 return
-            if "ahead" in position or (waited and place.group != ONLY):
+            if "ahead" in position or (waited and queued.group != ONLY):
                 yield position
             waited = True
             with self._changed:
-                self._changed.wait_for(lambda: place.begun is not None or place.refused is not None, POLL_S)
+                self._changed.wait_for(lambda: queued.begun is not None or queued.refused is not None, POLL_S)
         # 2. Pass on the job's events. A device in another process sends its own "Preparing" event.
-        if place.group == ONLY:
+        if queued.group == ONLY:
             yield {"type": "progress", "text": "Preparing the run", "fraction": 0.0}
-            place.next_wanted.release()
-        while (event := place.events.get()) is not None:
+            queued.next_wanted.release()
+        while (event := queued.events.get()) is not None:
             if isinstance(event, BaseException):
                 raise event
             yield event
-            place.next_wanted.release()
-        if place.cut is not None:
-            raise CutShortError(place.cut)
+            queued.next_wanted.release()
+        if queued.cut is not None:
+            raise CutShortError(queued.cut)
 
     def set_present(self, group: str, devices: int) -> None:
         """Set the number of devices that a group has now, from which expected waits are computed."""
@@ -232,13 +232,13 @@ class JobQueue:
             results.append(work())
             yield from ()
 
-        place = Place(OWN_WORK, job=job)
-        place.next_wanted.release()
+        queued = QueuedJob(OWN_WORK, job=job)
+        queued.next_wanted.release()
         with self._changed:
             if self._closed is not None:
                 raise UserError(self._closed)
-            self._insert(place, 0)
-        if isinstance(error := place.events.get(), BaseException):
+            self._insert(queued, 0)
+        if isinstance(error := queued.events.get(), BaseException):
             raise error
         return results[0]
 
@@ -246,10 +246,10 @@ class JobQueue:
         """Accept no more jobs, and remove all jobs that have not begun. ``sentence`` is the error message."""
         with self._changed:
             self._closed = sentence
-            for place in [one for one in self._taken if one.begun is None]:
-                self._dismiss(place, sentence)
-            for place in self._waiting:  # only jobs of the program itself are left
-                place.events.put(UserError(sentence))
+            for queued in [one for one in self._taken if one.begun is None]:
+                self._dismiss(queued, sentence)
+            for queued in self._waiting:  # only jobs of the program itself are left
+                queued.events.put(UserError(sentence))
             self._waiting.clear()
 
     def close(self, sentence: str, within_s: float) -> None:
@@ -262,89 +262,89 @@ class JobQueue:
         self.refuse(sentence)
         with self._changed:
             if not self._changed.wait_for(lambda: not self._taken, within_s):
-                for place in self._running:
-                    place.cut = f"This job was ended; its results so far are kept. {sentence}"
+                for queued in self._running:
+                    queued.cut = f"This job was ended; its results so far are kept. {sentence}"
             if not self._changed.wait_for(lambda: not self._taken, CUT_S):
                 # A job that does not call ``stop`` cannot be ended, but its visitor gets the error message.
-                for place in self._running:
-                    place.events.put(CutShortError(place.cut or sentence))
+                for queued in self._running:
+                    queued.events.put(CutShortError(queued.cut or sentence))
                 self._changed.wait_for(lambda: not self._taken, POLL_S)
 
-    def _admit(self, place: Place) -> None:
+    def _admit(self, queued: QueuedJob) -> None:
         """Add a job to the queue or raise ``UserError``. The caller holds the lock."""
         if self._closed is not None:
             raise UserError(self._closed)
         taken = [(one.visitor, one.kind) for one in self._taken]
-        if sentence := refusal(place.kind, place.visitor, taken):
+        if sentence := refusal(queued.kind, queued.visitor, taken):
             raise UserError(sentence)
         waiting = [one for one in self._taken if one.begun is None]
-        ahead = [one for one in waiting if one.group == place.group]
-        busy = ahead or len(self._running_in(place.group)) >= self._devices[place.group]
+        ahead = [one for one in waiting if one.group == queued.group]
+        busy = ahead or len(self._running_in(queued.group)) >= self._devices[queued.group]
         if busy and len(waiting) >= self.bounds.max_waiting:
-            again = f"please try again in about {_rounded(self._wait_s(place.group, ahead))} s."
-            index = making_room(place.visitor, [one.visitor for one in waiting])
+            again = f"please try again in about {_rounded(self._wait_s(queued.group, ahead))} s."
+            index = making_room(queued.visitor, [one.visitor for one in waiting])
             if index is None:
                 raise UserError(f"The queue is full: {len(waiting)} are waiting already; {again}")
             sentence = f"The queue is full, and your address had more than half of its places; {again}"
             self._dismiss(waiting[index], sentence)
-        self._taken.append(place)
+        self._taken.append(queued)
 
-    def _insert(self, place: Place, index: int) -> None:
+    def _insert(self, queued: QueuedJob, index: int) -> None:
         """Insert a job into the waiting jobs, and start missing threads. The caller holds the lock."""
-        self._waiting.insert(index, place)
-        while self._threads[place.group] < self._devices[place.group]:
-            self._threads[place.group] += 1
-            threading.Thread(target=self._work, args=[place.group], name="device", daemon=True).start()
+        self._waiting.insert(index, queued)
+        while self._threads[queued.group] < self._devices[queued.group]:
+            self._threads[queued.group] += 1
+            threading.Thread(target=self._work, args=[queued.group], name="device", daemon=True).start()
         self._changed.notify_all()
 
-    def _dismiss(self, place: Place, sentence: str) -> None:
+    def _dismiss(self, queued: QueuedJob, sentence: str) -> None:
         """Remove a job that has not begun. Its visitor's thread raises ``UserError`` at its next check."""
-        place.refused = sentence
-        self._remove(place)
+        queued.refused = sentence
+        self._remove(queued)
 
-    def _leave(self, place: Place) -> None:
-        place.left = True
-        self._remove(place)
-        place.next_wanted.release()
+    def _leave(self, queued: QueuedJob) -> None:
+        queued.left = True
+        self._remove(queued)
+        queued.next_wanted.release()
 
-    def _remove(self, place: Place) -> None:
+    def _remove(self, queued: QueuedJob) -> None:
         with self._changed:
             for places in (self._taken, self._waiting):
                 with suppress(ValueError):  # already removed
-                    places.remove(place)
+                    places.remove(queued)
             self._changed.notify_all()
 
-    def _position(self, place: Place) -> Event | None:
+    def _position(self, queued: QueuedJob) -> Event | None:
         """Return a ``progress`` event with the queue position, or None if the job has begun.
 
         Raises:
             UserError: The job was removed from the queue.
         """
         with self._changed:
-            place.require_kept()
-            if place.begun is not None:
+            queued.require_kept()
+            if queued.begun is not None:
                 return None
-            before = self._waiting[: self._waiting.index(place)]
-            before = [one for one in before if one.group == place.group]
-            ahead = len(before) + len(self._running_in(place.group))
-            wait_s = _rounded(self._wait_s(place.group, before))
+            before = self._waiting[: self._waiting.index(queued)]
+            before = [one for one in before if one.group == queued.group]
+            ahead = len(before) + len(self._running_in(queued.group))
+            wait_s = _rounded(self._wait_s(queued.group, before))
         if not ahead:
             return {"type": "progress", "text": "Waiting for a replica", "fraction": 0.0}
         others = "one visitor is" if ahead == 1 else f"{ahead} visitors are"
         text = f"In the queue: {others} before you, about {wait_s} s to wait"
         return {"type": "progress", "text": text, "fraction": 0.0, "ahead": ahead, "wait_s": wait_s}
 
-    def _running_in(self, group: str) -> list[Place]:
+    def _running_in(self, group: str) -> list[QueuedJob]:
         return [one for one in self._running if one.group == group]
 
-    def _wait_s(self, group: str, before: list[Place]) -> float:
+    def _wait_s(self, group: str, before: list[QueuedJob]) -> float:
         """Return the expected wait, in seconds, of a job that comes after the waiting jobs ``before``."""
         now, running = self._clock(), self._running_in(group)
         free_in = [max(0.0, self._usual(one.kind) - (now - (one.begun or now))) for one in running]
         free_in += [0.0] * max(self._present[group] - len(running), not running)
         heapq.heapify(free_in)
-        for place in before:
-            heapq.heapreplace(free_in, free_in[0] + self._usual(place.kind))
+        for queued in before:
+            heapq.heapreplace(free_in, free_in[0] + self._usual(queued.kind))
         return free_in[0]
 
     def _usual(self, kind: str) -> float:
@@ -355,69 +355,69 @@ class JobQueue:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._next_of(group))
-                place = self._next_of(group)
-                assert place is not None
-                place.taken_up = True
+                queued = self._next_of(group)
+                assert queued is not None
+                queued.taken_up = True
             if group == ONLY:
-                self._begin(place)
+                self._begin(queued)
             whole, end = False, None
             try:
-                whole = place.context.run(self._do, place)
+                whole = queued.context.run(self._do, queued)
             except BaseException as error:  # the visitor's thread raises it
                 end = error
-            self._begin(place)  # in case the job ended before its first event
-            place.events.put(end)
+            self._begin(queued)  # in case the job ended before its first event
+            queued.events.put(end)
             with self._changed:
-                assert place.begun is not None
-                took_s = self._clock() - place.begun
+                assert queued.begun is not None
+                took_s = self._clock() - queued.begun
                 # The time of a job that was ended early counts only if it is above the expected duration,
                 # because it is only a lower bound.
-                if whole or took_s > self._usual(place.kind):
-                    before_s = self._usual_s.get(place.kind, took_s)
-                    self._usual_s[place.kind] = took_s + (1 - NEWEST) * (before_s - took_s)
-                self._running.remove(place)
+                if whole or took_s > self._usual(queued.kind):
+                    before_s = self._usual_s.get(queued.kind, took_s)
+                    self._usual_s[queued.kind] = took_s + (1 - NEWEST) * (before_s - took_s)
+                self._running.remove(queued)
                 self._changed.notify_all()
             # Drop all references to the finished job, and to the traceback of its failure, while waiting for
             # the next one: they keep its tensors in memory.
-            del place, end
+            del queued, end
 
-    def _do(self, place: Place) -> bool:
+    def _do(self, queued: QueuedJob) -> bool:
         """Pass on a job's events one by one; return False if the job was told to stop or its visitor left."""
         asked = False
 
         def ended() -> bool:
             nonlocal asked
             limit = self.bounds.max_seconds
-            if place.cut is None and place.begun is not None and self._clock() - place.begun > limit:
-                place.cut = (
+            if queued.cut is None and queued.begun is not None and self._clock() - queued.begun > limit:
+                queued.cut = (
                     f"The time limit of {limit:g} s ended this job. Its results so far are kept; "
                     "ask for less at once."
                 )
-            gone = place.left or place.refused is not None
-            asked = asked or gone or place.cut is not None or place.stop()
+            gone = queued.left or queued.refused is not None
+            asked = asked or gone or queued.cut is not None or queued.stop()
             return asked
 
-        assert place.job is not None
-        with closing(place.job(ended)) as events:
+        assert queued.job is not None
+        with closing(queued.job(ended)) as events:
             while True:
-                if not place.next_wanted.acquire(timeout=ABANDONED_S):
+                if not queued.next_wanted.acquire(timeout=ABANDONED_S):
                     raise UserError("Nobody read this job for a minute, so it was ended; run it again.")
-                if place.left or (event := next(events, None)) is None:
-                    return not (asked or place.left)
-                self._begin(place)
-                place.events.put(event)
+                if queued.left or (event := next(events, None)) is None:
+                    return not (asked or queued.left)
+                self._begin(queued)
+                queued.events.put(event)
 
-    def _next_of(self, group: str) -> Place | None:
+    def _next_of(self, group: str) -> QueuedJob | None:
         return next((one for one in self._waiting if one.group == group and not one.taken_up), None)
 
-    def _begin(self, place: Place) -> None:
+    def _begin(self, queued: QueuedJob) -> None:
         """Record that a device has begun this job, if this is not recorded yet."""
         with self._changed:
-            if place.begun is None:
-                place.begun = self._clock()
-                self._running.append(place)
+            if queued.begun is None:
+                queued.begun = self._clock()
+                self._running.append(queued)
                 with suppress(ValueError):  # the visitor has left in the meantime
-                    self._waiting.remove(place)
+                    self._waiting.remove(queued)
                 self._changed.notify_all()
 
 

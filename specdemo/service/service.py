@@ -11,6 +11,7 @@ from specdemo.models.threads import use_threads
 from specdemo.records.events import count_emitted
 from specdemo.records.limits import UserError
 from specdemo.records.trace import SPECULATIVE
+from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import (
     FailedError,
     JobKind,
@@ -22,7 +23,6 @@ from specdemo.service.jobs import (
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.pair_pool import Lender, Loader, PairPool
 from specdemo.service.queue import Bounds, CutShortError, Events, JobQueue, Stop
-from specdemo.service.shares import Visitor
 
 T = TypeVar("T")
 Perform = Callable[[Any, Request, Stop], Events]
@@ -33,7 +33,7 @@ RUNS_ONLY = "A watched server can only do runs; choose other models under Settin
 _log = logging.getLogger(__name__)
 
 
-class EventSource(Protocol):
+class RunService(Protocol):
     """The interface that the page uses, implemented by :class:`Service` and ``watch.service.Watching``."""
 
     @property
@@ -149,16 +149,16 @@ class Service:
                 raise UserError(RUNS_ONLY)
             request = checked(kind, raw)
             name = self._offered.named(pair)
-            with self._queue.place(kind, visitor, name) as place:
+            with self._queue.enqueued(kind, visitor, name) as queued:
                 # 2. Wait for the models.
-                models = yield from self._lender.borrow(name, lambda: place.refused is not None or stop())
+                models = yield from self._lender.borrow(name, lambda: queued.refused is not None or stop())
                 if models is None:
-                    place.require_kept()
+                    queued.require_kept()
                     outcome = "stopped"
                     return
                 # 3. Wait for the device, then pass on the events from the device's thread.
                 try:
-                    for event in self._queue.turn(place, partial(self._perform, models, request), stop):
+                    for event in self._queue.turn(queued, partial(self._perform, models, request), stop):
                         if event["type"] != "progress":
                             outcome = "failed"  # for the log, if an error ends the job after this point
                         if event["type"] == "start" and kind is JobKind.RUN and pair:
@@ -211,4 +211,4 @@ def local_service(
     offered = offered or OfferedPairs()
     queue = JobQueue(bounds)
     queue.first(partial(use_threads, threads))
-    return Service(PairPool(loader, offered.home), offered, queue, performer)
+    return Service(PairPool(loader, offered.default), offered, queue, performer)

@@ -14,15 +14,15 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from specdemo.asset_paths import BUILT_IN
 from specdemo.models.attention import additive_mask
 from specdemo.models.execution import CACHE
 from specdemo.models.layer_views import decoder_layers, hidden_states, vocabulary_of
-from specdemo.pairs.embedded import embedded_target, printing
+from specdemo.pairs.builtin_target import builtin_target, printing
 from specdemo.pairs.hardware import played, precision_for, processor_flags
 from specdemo.pairs.hub import fetch_checkpoint
 from specdemo.pairs.model_loader import DTYPES, load_causal_lm
 from specdemo.records.limits import UserError
-from specdemo.shipped import EMBEDDED
 
 BATCHED_ATTENTION = "specdemo_batched"
 HIDDEN = -30_000.0
@@ -46,8 +46,8 @@ def batch_precision(device: torch.device) -> str:
 
 def target_folder(target: str) -> str:
     """Return the folder of ``target``; fetch its files if they are not on this machine."""
-    if target == EMBEDDED:
-        return str(embedded_target(printing()))
+    if target == BUILT_IN:
+        return str(builtin_target(printing()))
     return str(fetch_checkpoint(target, progress=printing()).folder)
 
 

@@ -30,7 +30,7 @@ class Plan:
     """The settings of a training. A resumed training must have the same settings.
 
     Attributes:
-        target: ``embedded``, a hub id, or a folder.
+        target: ``built-in``, a hub id, or a folder.
         kind: ``model``, ``feature`` or ``n-gram``.
         steps, minutes: The limit of the training, in optimizer steps or in minutes; the other one is None.
         layers: Number of layers of a new draft model.

@@ -76,7 +76,7 @@ def write_corpus(
     Each finished round is saved; a later call continues after it.
 
     Args:
-        target: ``embedded``, a hub id, or a folder.
+        target: ``built-in``, a hub id, or a folder.
         folder: The folder for the rounds; it may hold earlier rounds of the same target.
         tokens: Minimum number of tokens that the target has written in ``folder`` afterwards.
         device: The device of the target.

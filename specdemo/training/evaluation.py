@@ -43,7 +43,7 @@ def evaluate_draft(
     """Run the draft and the baseline on ``prompts`` with greedy decoding, and return the median figures.
 
     Args:
-        target: ``embedded``, a hub id, or a folder.
+        target: ``built-in``, a hub id, or a folder.
         kind: The kind of the draft: ``model``, ``feature`` or ``n-gram``.
         folder: The folder of the draft.
         prompts: Prompts that are in no training text.

@@ -28,7 +28,7 @@ HELD_OUT_EVERY = 20
 
 
 @dataclass
-class _Shorter:
+class _BackoffPredictions:
     """The predictions at each text position from contexts that are one token shorter.
 
     Attributes:
@@ -60,7 +60,7 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int 
     followers = ids[positions]
     alone = np.bincount(followers, minlength=vocabulary) / max(1, len(followers))
     likeliest = np.full(len(followers), alone.argmax())
-    shorter = _Shorter(alone[followers], likeliest, alone[likeliest])
+    shorter = _BackoffPredictions(alone[followers], likeliest, alone[likeliest])
     # 2. Count contexts, from short to long.
     sizes = []
     for size in range(1, LONGEST + 1):
@@ -79,7 +79,7 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int 
 
 
 def _count(
-    keys: NDArray, followers: NDArray, have: NDArray, shorter: _Shorter
+    keys: NDArray, followers: NDArray, have: NDArray, shorter: _BackoffPredictions
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Count the contexts of one length, and update ``shorter`` in place to their predictions.
 

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
+from specdemo.asset_paths import BUILT_IN
 from specdemo.models.feature_draft import default_taps
-from specdemo.pairs.embedded import mended_target, printing
+from specdemo.pairs.builtin_target import mended_target, printing
 from specdemo.pairs.hardware import chosen_device
 from specdemo.pairs.model_loader import loading
 from specdemo.pairs.pair import eos_ids_of
 from specdemo.records.limits import UserError
-from specdemo.shipped import EMBEDDED
 from specdemo.training.batched import batch_precision, load_target, target_folder
 from specdemo.training.budget import (
     BATCH_TOKENS,
@@ -80,9 +80,9 @@ def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, 
     except OSError as error:
         raise file_error(out, error) from error
     except UserError as error:
-        if plan.target == EMBEDDED and mended_target(printing()):
+        if plan.target == BUILT_IN and mended_target(printing()):
             raise UserError(
-                "The embedded target's files were damaged and have been made again; run the command again."
+                "The built-in target's files were damaged and have been made again; run the command again."
             ) from error
         raise
 

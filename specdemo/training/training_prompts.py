@@ -25,7 +25,7 @@ SHARED_WORDS = 8
 """Number of consecutive words; a prompt that shares this many with a forbidden prompt is not used."""
 MIN_WORDS, MAX_CHARACTERS = 3, 600
 MIN_ASCII_SHARE = 0.97
-"""Minimum share of ASCII characters in a prompt, because the embedded target answers only in English."""
+"""Minimum share of ASCII characters in a prompt, because the built-in target answers only in English."""
 WORD = re.compile(r"[a-z0-9']+")
 EDITS = (
     "Correct the spelling and grammar of this text:\n\n{}",

@@ -14,7 +14,7 @@ from specdemo.records.limits import DRAFTERS
 from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
 from specdemo.service.jobs import JobKind
-from specdemo.service.service import EventSource
+from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.http.gradio_internals import describe_values, serve_one_tool
 from specdemo.ui.http.visitors import Loopback
@@ -54,7 +54,7 @@ class Answer(TypedDict):
     pair: dict[str, str]
 
 
-def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
+def build_generate(page: gr.Blocks, service: RunService) -> Stops:
     """Add the endpoint ``generate`` to the page that is being built.
 
     Returns:
@@ -67,7 +67,7 @@ def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
     return stops
 
 
-def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[Answer]]:
+def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[Answer]]:
     """Return the function that the API endpoint and the MCP tool call.
 
     Args:

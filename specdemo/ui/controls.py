@@ -233,8 +233,8 @@ def _add_about(sentences: Mapping[str, str], first: str) -> None:
 def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
     """Add the menu of models; it is hidden if there is only one pair."""
     return gr.Dropdown(
-        [(title, name) for name, title in offered.titles.items()] or [offered.home],
-        value=offered.home,
+        [(title, name) for name, title in offered.titles.items()] or [offered.default],
+        value=offered.default,
         label="Models",
         info="Or any two as TARGET/ID, DRAFT/ID" if offered.any_model else None,
         allow_custom_value=offered.any_model,
@@ -244,7 +244,7 @@ def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
     )
 
 
-def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: OfferedPairs) -> None:
+def keep_drafters_possible(controls: Controls, at_default: Sequence[str], offered: OfferedPairs) -> None:
     """Limit the menu of drafters to those that the chosen pair can use.
 
     A pair other than the default has a draft model, but no feature draft and no n-gram table. A watched
@@ -254,7 +254,7 @@ def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: 
 
     def choices(pair: Any, drafter: str) -> list[Any]:
         watched = isinstance(pair, str) and pair in offered.watched
-        names = at_home if pair == offered.home else (SERVER,) if watched else guests
+        names = at_default if pair == offered.default else (SERVER,) if watched else guests
         return [
             gr.Dropdown(_labelled(names), value=drafter if drafter in names else names[0]),
             gr.Checkbox(interactive=DEFAULTS.drafter in names),

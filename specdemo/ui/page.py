@@ -13,7 +13,7 @@ from starlette.routing import Route
 from specdemo.records import limits
 from specdemo.records.limits import UserError
 from specdemo.service.offered_pairs import OfferedPairs
-from specdemo.service.service import EventSource
+from specdemo.service.service import RunService
 from specdemo.ui import jobs, stage
 from specdemo.ui.api_endpoints import build_generate
 from specdemo.ui.component import PREFIX, STATIC, component
@@ -60,7 +60,7 @@ MAX_SESSIONS = 200
 
 
 def build_page(
-    service: EventSource,
+    service: RunService,
     drafters: Sequence[str] = limits.DRAFTERS[:1],
     offered: OfferedPairs | None = None,
 ) -> gr.Blocks:
@@ -91,7 +91,7 @@ def build_page(
                 build_class()
         gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)
         # A watched server drafts as it likes, so nothing can be predicted about k.
-        asks = offered.home not in offered.watched
+        asks = offered.default not in offered.watched
         prediction = component("prediction", "stage/prediction.js", "mountPrediction", {"asks": asks})
         shown = component("stage", "stage/stage.js", "mount", stage.settings())
         component("footer", "common/footer.js", "mountFooter", {"source": source_address()})

@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 
 from specdemo.records.limits import UserError
-from specdemo.service.service import EventSource
+from specdemo.service.service import RunService
 from specdemo.ui.http.gradio_internals import has_undelivered_events, listening_sockets
 
 FINISH_S = 20.0
@@ -36,7 +36,7 @@ class _Terminated(BaseException):
     """SIGTERM asked the process to end."""
 
 
-def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[str, Any]) -> int:
+def serve_until_ended(page: gr.Blocks, service: RunService, options: Mapping[str, Any]) -> int:
     """Launch the page, wait until the program must end, and close the page; call this on the main thread.
 
     Args:

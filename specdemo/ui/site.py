@@ -13,10 +13,10 @@ from string import Template
 from typing import Any
 
 from specdemo.charts.palette import css_variables
+from specdemo.engine.race import replay_lines
 from specdemo.lab.answers import run_answer
 from specdemo.proof.proof_events import distribution_chart
 from specdemo.records import recordings
-from specdemo.records.events import replay_lines
 from specdemo.records.trace import dump
 from specdemo.ui import stage
 from specdemo.ui.component import DRESS, PREFIX, STATIC, inline_json, static_text

@@ -15,8 +15,8 @@ import gradio as gr
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
+from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import FREQUENT, Events
-from specdemo.service.shares import Visitor
 from specdemo.ui.http.gradio_internals import unread_messages
 from specdemo.ui.http.visitors import caller_gone, visitor_of
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from specdemo.bench.measuring import Row, medians, row_of
 from specdemo.bench.prompts import Prompt, Settings
+from specdemo.engine.race import race
 from specdemo.engine.speculate import never
 from specdemo.records.drafter_kinds import SERVER
-from specdemo.records.events import Event, RunLog, race
+from specdemo.records.events import Event, RunLog
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import (
@@ -22,7 +23,6 @@ from specdemo.records.trace import (
     UNKNOWN_ID,
     WATCHED_VERSION,
     Alternative,
-    Emission,
     Finish,
     Mode,
     Round,
@@ -30,6 +30,7 @@ from specdemo.records.trace import (
     Run,
     RunConfig,
     Status,
+    TargetToken,
     Token,
     Watched,
 )
@@ -327,7 +328,7 @@ class _Lane:
             tokens.append(Token(UNKNOWN_ID, None, None, Status.DISCARDED, compared=first, rejected=first))
         if own is not None:
             status = Status.CORRECTED if rejected else Status.BONUS
-            emission = Emission(self._pieces.id_of(own), status, None, raw_prob=own.p, top=self._top(own))
+            emission = TargetToken(self._pieces.id_of(own), status, None, raw_prob=own.p, top=self._top(own))
         made = Round(
             index=self._index,
             position=self._position,

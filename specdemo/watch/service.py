@@ -5,12 +5,12 @@ from dataclasses import replace
 from threading import Thread
 from typing import Any
 
+from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind, Request
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.pair_pool import Lender
 from specdemo.service.queue import Bounds, Events, JobQueue, Stop
-from specdemo.service.service import EventSource, Service
-from specdemo.service.shares import Visitor
+from specdemo.service.service import RunService, Service
 from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 
@@ -26,7 +26,7 @@ class Watching:
         bounds: The limits of the queue for the servers and of each of its jobs.
     """
 
-    def __init__(self, own: EventSource, servers: Sequence[Server], bounds: Bounds):
+    def __init__(self, own: RunService, servers: Sequence[Server], bounds: Bounds):
         self._own = own
         self._servers = {server.pair: server for server in servers}
         titles = dict.fromkeys(self._servers, "")
@@ -66,6 +66,6 @@ class Watching:
 
 def with_servers(offered: OfferedPairs, servers: Sequence[Server]) -> OfferedPairs:
     """Return ``offered`` with the watched servers added at the end."""
-    titles = dict(offered.titles) or {offered.home: offered.home}
+    titles = dict(offered.titles) or {offered.default: offered.default}
     watched = {server.pair: f"{server.name} (watched)" for server in servers}
     return replace(offered, titles={**titles, **watched}, watched=frozenset(watched))

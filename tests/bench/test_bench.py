@@ -119,7 +119,7 @@ def test_bad_settings_are_refused_before_any_model_is_loaded(prompts, tmp_path):
         Bench(prompts, replace(SETTINGS, repeats=0), tmp_path / "out.json")
 
 
-def test_shipped_prompts_cover_six_categories_and_limit_spreads_over_them():
+def test_builtin_prompts_cover_six_categories_and_limit_spreads_over_them():
     prompts = read_prompts(SHIPPED)
     assert len(prompts) >= 48
     categories = {prompt.category for prompt in prompts}

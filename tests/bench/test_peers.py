@@ -76,14 +76,14 @@ def test_transformers_writes_our_baselines_text(pair, folders):
 
 
 @pytest.mark.slow
-def test_llama_cpp_writes_the_embedded_target_from_its_file(embedded_pair, monkeypatch):
+def test_llama_cpp_writes_the_builtin_target_from_its_file(builtin_pair, monkeypatch):
     pytest.importorskip("xllamacpp")
     monkeypatch.setattr("specdemo.bench.peers.METHODS", ["xllamacpp"])
     with (
-        peer_models(embedded_pair, "embedded", "embedded", None) as models,
-        peer_contenders(embedded_pair, models, pytest.fail) as (plain, lookup),
+        peer_models(builtin_pair, "built-in", "built-in", None) as models,
+        peer_contenders(builtin_pair, models, pytest.fail) as (plain, lookup),
     ):
-        ids = embedded_pair.tokenizer("The capital of France is")["input_ids"]
+        ids = builtin_pair.tokenizer("The capital of France is")["input_ids"]
         assert len(plain.write(ids, TOKENS)[0]) == TOKENS
         assert plain.write(ids, TOKENS)[0] == lookup.write(ids, TOKENS)[0]
         assert (plain.precision, plain.alone, lookup.alone) == ("Q4_1", True, False)

@@ -39,11 +39,14 @@ def test_generate_shows_the_draft_alone_and_its_divergence(capsys, pair):
     captured = capsys.readouterr()
     lanes = {name: lane.ids for name, lane in load(captured.out).lanes.items()}
     assert set(lanes) == {"speculative", "draft"}
-    departs = first_difference(lanes["speculative"], lanes["draft"])
-    assert f"leaves the target's text at token {departs + 1}." in captured.err
+    draft_divergence = first_difference(lanes["speculative"], lanes["draft"])
+    assert f"leaves the target's text at token {draft_divergence + 1}." in captured.err
     shown = captured.err.rpartition("\n\n")[2]
     assert shown.count("⟨≠⟩") == 1
-    before, after = (pair.pieces.text(ids) for ids in (lanes["draft"][:departs], lanes["draft"][departs:]))
+    before, after = (
+        pair.pieces.text(ids)
+        for ids in (lanes["draft"][:draft_divergence], lanes["draft"][draft_divergence:])
+    )
     visible = {code: chr(0x2400 + code) for code in range(32)}
     assert shown == f"{before}⟨≠⟩{after}".translate(visible) + "\n"
 
@@ -151,7 +154,7 @@ def test_replay_writes_a_page_with_the_run_in_it(capsys, tmp_path):
     assert capsys.readouterr().out == ""
 
 
-def test_replay_takes_the_name_of_a_shipped_recording(capsys, tmp_path, monkeypatch):
+def test_replay_takes_the_name_of_a_builtin_recording(capsys, tmp_path, monkeypatch):
     (tmp_path / "demo.json").write_text(finished().to_json(), encoding="utf-8")
     (tmp_path / "index.json").write_text('[{"name":"demo","title":"Demo","about":"A run."}]')
     monkeypatch.setattr(recordings, "FOLDER", tmp_path)
@@ -171,4 +174,4 @@ def test_a_pair_can_be_named(monkeypatch, capsys, pair):
     assert main(["generate", "hello", "--raw", "--max-new-tokens", "4", "--pair", "smollm2-1.7b"]) == 0
     assert asked[0].target == "HuggingFaceTB/SmolLM2-1.7B-Instruct" and len(asked[0].target_revision) == 40
     assert main(["generate", "hello", "--pair", "nope"]) != 0
-    assert "choose one of: embedded, qwen2.5-7b" in capsys.readouterr().err
+    assert "choose one of: built-in, qwen2.5-7b" in capsys.readouterr().err

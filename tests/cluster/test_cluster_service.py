@@ -13,11 +13,11 @@ from specdemo.cluster.link import ClusterStatus, JobEnded, JobLost
 from specdemo.cluster.service import cluster_service
 from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
+from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.service import Service, State
-from specdemo.service.shares import Visitor
 
 
 def visit(service: Service, name: str, stop: Any = never) -> Reading:
@@ -86,7 +86,7 @@ def test_a_job_that_no_replica_has_begun_keeps_its_queue_position_and_may_be_sto
 @pytest.mark.parametrize(("replicas", "wait_s"), [(2, 5), (1, 15)])
 def test_fewer_replicas_make_longer_waits(driver, service, replicas, wait_s):
     until(lambda: service.state is State.READY)
-    driver.say(ClusterStatus({"embedded": replicas}, ""))
+    driver.say(ClusterStatus({"built-in": replicas}, ""))
     begun(driver, service, "a")
     late = visit(service, "b")
     driver.next_begun()

@@ -62,7 +62,7 @@ def driving(job: Callable[..., AsyncIterator[Any]]) -> Iterator[Page]:
         return SimpleNamespace(remote=lambda number: page.stop_requests.append((name, number)))
 
     actor = SimpleNamespace(**{name: method(name) for name in ("stop", "forget")})
-    handles = {"embedded": SimpleNamespace(job=SimpleNamespace(remote=job))}
+    handles = {"built-in": SimpleNamespace(job=SimpleNamespace(remote=job))}
     passing = threading.Thread(target=lambda: asyncio.run(driver.pass_on(handles, actor)), daemon=True)
     passing.start()
     threading.Thread(target=driver.read_messages, daemon=True).start()
@@ -79,7 +79,7 @@ async def short(*_arguments: Any) -> AsyncIterator[Any]:
 
 def test_a_job_is_passed_on_to_its_end_and_forgotten():
     with driving(short) as page:
-        page.send(StartJob(1, "embedded", REQUEST))
+        page.send(StartJob(1, "built-in", REQUEST))
         assert page.received(3) == [JobEvents(1, START), JobEvents(1, END), JobEnded(1)]
         assert page.stop_requests == [("forget", 1)]
 
@@ -91,7 +91,7 @@ def test_a_job_is_lost_whatever_the_cluster_raises(fault):
         raise fault
 
     with driving(job) as page:
-        page.send(StartJob(1, "embedded", REQUEST))
+        page.send(StartJob(1, "built-in", REQUEST))
         assert page.received(2) == [JobEvents(1, START), JobLost(1)]
         assert ("stop", 1) in page.stop_requests, "its replica may still be there"
 
@@ -107,8 +107,8 @@ def test_a_job_without_a_replica_ends_at_once_and_one_with_a_replica_ends_itself
         yield END
 
     with driving(job) as page:
-        page.send(StartJob(1, "embedded", REQUEST))
-        page.send(StartJob(2, "embedded", REQUEST))
+        page.send(StartJob(1, "built-in", REQUEST))
+        page.send(StartJob(2, "built-in", REQUEST))
         assert page.received(1) == [JobEvents(2, START)]
         page.send(StopJob(1))
         page.send(StopJob(2))
@@ -131,7 +131,7 @@ def test_a_restart_that_fails_keeps_the_replicas(monkeypatch, caplog):
     with driving(short) as page:
         page.send(RestartReplicas())
         page.send(RestartReplicas())
-        page.send(StartJob(1, "embedded", REQUEST))
+        page.send(StartJob(1, "built-in", REQUEST))
         assert page.received(3)[-1] == JobEnded(1)
         assert page.silent() and len(deployed) == 2
     assert "the present ones stay" in caplog.text
@@ -139,8 +139,8 @@ def test_a_restart_that_fails_keeps_the_replicas(monkeypatch, caplog):
 
 def test_more_replicas_than_a_cluster_can_hold_are_reported(monkeypatch):
     monkeypatch.setattr("specdemo.cluster.driver.ray.cluster_resources", lambda: {"CPU": 2.0})
-    four = Plan("auto", {"embedded": ReplicaRange(4, 4)}, {"embedded": Sources()})
+    four = Plan("auto", {"built-in": ReplicaRange(4, 4)}, {"built-in": Sources()})
     assert "4 replicas with 1 CPUs each need more than the 2" in missing_resources(four, 1.0)
     assert missing_resources(PLAN, 1.0) == ""
-    on_gpus = Plan("auto", {"embedded": ReplicaRange(1, 1)}, {"embedded": Sources()}, gpus=1.0)
+    on_gpus = Plan("auto", {"built-in": ReplicaRange(1, 1)}, {"built-in": Sources()}, gpus=1.0)
     assert "1 GPUs each need more than the 0" in missing_resources(on_gpus, 1.0)

@@ -36,14 +36,14 @@ def link(driver):
 
 def reading(link: Link, stop: Any = never) -> Reading:
     """A job whose events are read on a thread of its own."""
-    return Reading(link.perform("embedded", REQUEST, stop))
+    return Reading(link.perform("built-in", REQUEST, stop))
 
 
 def test_a_job_yields_the_events_of_the_driver(driver, link):
     reader = reading(link)
     assert driver.answer("progress", "start", "round", "end").request == REQUEST
     assert reader.wait().types == ["start", "round", "end"] and reader.failure is None
-    assert link.running("embedded") == 2 and link.running("other") == 0
+    assert link.running("built-in") == 2 and link.running("other") == 0
 
 
 def test_two_jobs_are_kept_apart(driver, link):
@@ -76,7 +76,7 @@ def test_a_stop_is_passed_on_and_the_remaining_events_are_read(driver, link):
 
 
 def test_a_visitor_who_leaves_ends_the_job(driver, link):
-    events = link.perform("embedded", REQUEST, never)
+    events = link.perform("built-in", REQUEST, never)
     threading.Timer(0.1, lambda: driver.tell(driver.next_begun().number, "round")).start()
     assert next(events)["type"] == "round"
     events.close()
@@ -122,7 +122,7 @@ def test_while_there_is_no_replica_jobs_wait_and_can_be_stopped(driver):
     link, stop = linked(), threading.Event()
     reader = reading(link, stop.is_set)
     time.sleep(0.2)
-    assert driver.heard.empty() and link.running("embedded") == 0
+    assert driver.heard.empty() and link.running("built-in") == 0
     stop.set()
     assert reader.wait().events == [] and reader.failure is None
     link.close()
@@ -132,25 +132,25 @@ def test_a_status_is_passed_on_and_its_error_is_logged(driver, caplog):
     heard: list[ClusterStatus] = []
     link = Link(PLAN, heard.append)
     link.begin()
-    assert link.wait("embedded", PATIENCE_S)
-    driver.say(ClusterStatus({"embedded": 0}, "no such model"))
-    until(lambda: not link.running("embedded"))
-    assert heard == [ClusterStatus({"embedded": 2}, ""), ClusterStatus({"embedded": 0}, "no such model")]
+    assert link.wait("built-in", PATIENCE_S)
+    driver.say(ClusterStatus({"built-in": 0}, "no such model"))
+    until(lambda: not link.running("built-in"))
+    assert heard == [ClusterStatus({"built-in": 2}, ""), ClusterStatus({"built-in": 0}, "no such model")]
     assert "no such model" in caplog.text and link.error == "no such model"
     link.close()
 
 
 def test_restarting_is_asked_of_the_driver(driver, link):
-    assert link.wait("embedded", PATIENCE_S)
+    assert link.wait("built-in", PATIENCE_S)
     link.restart()
     assert driver.heard.get(timeout=PATIENCE_S) == RestartReplicas()
 
 
 def test_a_closed_link_starts_no_driver_any_more(driver, link):
-    assert link.wait("embedded", PATIENCE_S)
+    assert link.wait("built-in", PATIENCE_S)
     link.close()
-    until(lambda: not link.running("embedded"))
+    until(lambda: not link.running("built-in"))
     time.sleep(0.2)
     assert driver.starts == 1
     with pytest.raises(StopIteration):
-        next(link.perform("embedded", REQUEST, lambda: True))
+        next(link.perform("built-in", REQUEST, lambda: True))

@@ -22,14 +22,14 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("2", {"embedded": (2, 2)}),
-        ("1..4", {"embedded": (1, 4)}),
-        ("embedded=2,gpt2-xl=1", {"embedded": (2, 2), "gpt2-xl": (1, 1)}),
-        (" embedded=1..3 , gpt2-xl=1..2", {"embedded": (1, 3), "gpt2-xl": (1, 2)}),
+        ("2", {"built-in": (2, 2)}),
+        ("1..4", {"built-in": (1, 4)}),
+        ("built-in=2,gpt2-xl=1", {"built-in": (2, 2), "gpt2-xl": (1, 1)}),
+        (" built-in=1..3 , gpt2-xl=1..2", {"built-in": (1, 3), "gpt2-xl": (1, 2)}),
     ],
 )
 def test_replicas_are_counted_by_pair(text, expected):
-    assert parse_replicas(text, "embedded") == expected
+    assert parse_replicas(text, "built-in") == expected
 
 
 @pytest.mark.parametrize(
@@ -42,30 +42,32 @@ def test_replicas_are_counted_by_pair(text, expected):
         ("0", "at least one replica of it"),
         ("4..1", "at least one replica of it"),
         ("1,2", "each pair once"),
-        ("gpt2-xl=1", "leaves out embedded"),
+        ("gpt2-xl=1", "leaves out built-in"),
         ("257", "more than 256 in all"),
-        ("embedded=200,gpt2-xl=57", "more than 256 in all"),
+        ("built-in=200,gpt2-xl=57", "more than 256 in all"),
     ],
 )
 def test_other_values_of_replicas_are_refused_in_a_sentence(text, sentence):
     with pytest.raises(UserError, match=sentence):
-        parse_replicas(text, "embedded")
+        parse_replicas(text, "built-in")
 
 
 def test_a_plan_has_the_sources_and_bounds_of_its_host():
     hosting = Hosting(device="cpu", precision="fp32", recalibrate=True, bounds=Bounds(max_seconds=40))
-    plan, offer = plan_for(hosting, "auto", "embedded=1..2,gpt2-xl=1", 2, 0.0)
-    assert plan.replicas == {"embedded": ReplicaRange(1, 2), "gpt2-xl": ReplicaRange(1, 1)}
+    plan, offer = plan_for(hosting, "auto", "built-in=1..2,gpt2-xl=1", 2, 0.0)
+    assert plan.replicas == {"built-in": ReplicaRange(1, 2), "gpt2-xl": ReplicaRange(1, 1)}
     assert plan.max_replicas == 3
-    assert plan.sources["embedded"] == Sources(device="cpu", precision="fp32")
+    assert plan.sources["built-in"] == Sources(device="cpu", precision="fp32")
     assert plan.sources["gpt2-xl"].target == "openai-community/gpt2-xl"
     assert (plan.cpus, plan.gpus, plan.max_seconds, plan.recalibrate) == (2, 0.0, 40, True)
-    assert offer.home == "embedded" and list(offer.titles) == ["embedded", "gpt2-xl"] and not offer.any_model
+    assert (
+        offer.default == "built-in" and list(offer.titles) == ["built-in", "gpt2-xl"] and not offer.any_model
+    )
 
 
 def test_models_of_the_hosts_own_are_replicated_under_one_name():
     plan, offer = plan_for(Hosting(target="/models/a", draft="/models/b"), "head:6379", "3", None, 1.0)
-    assert list(plan.replicas) == [offer.home] == ["own"] and plan.sources["own"].target == "/models/a"
+    assert list(plan.replicas) == [offer.default] == ["own"] and plan.sources["own"].target == "/models/a"
 
 
 def test_a_cluster_does_not_load_any_model_that_a_visitor_names():
@@ -81,7 +83,7 @@ def test_replicas_without_cores_or_with_negative_gpus_are_refused(cpus, gpus):
 
 def test_an_unknown_pair_is_refused_by_name():
     with pytest.raises(UserError, match="nowhere"):
-        plan_for(Hosting(), "auto", "embedded=1,nowhere=1", None, 0.0)
+        plan_for(Hosting(), "auto", "built-in=1,nowhere=1", None, 0.0)
 
 
 def test_without_ray_a_host_reads_how_to_install_it(monkeypatch):

@@ -1,4 +1,4 @@
-"""A real Ray cluster on this machine: two replicas of the embedded pair, with one thread each.
+"""A real Ray cluster on this machine: two replicas of the built-in pair, with one thread each.
 
 These are slow, one after the other, and need Ray: ``pip install '.[cluster]'``.
 """
@@ -55,7 +55,7 @@ def address(running):
 
 @pytest.fixture(scope="module")
 def pair_of_replicas(address):
-    with served(address, WAITING, embedded=ReplicaRange(2, 2)) as (service, link):
+    with served(address, WAITING, **{"built-in": ReplicaRange(2, 2)}) as (service, link):
         yield service, link
 
 
@@ -188,8 +188,8 @@ def test_a_bench_spread_over_replicas_has_the_rows_of_one(address, pair_of_repli
 
 
 def test_a_second_replica_is_started_when_visitors_wait(address):
-    with served(address, embedded=ReplicaRange(1, 2)) as (service, link):
-        assert link.running("embedded") == 1
+    with served(address, **{"built-in": ReplicaRange(1, 2)}) as (service, link):
+        assert link.running("built-in") == 1
         visits: list[Visit] = []
 
         def has_second() -> bool:
@@ -203,8 +203,8 @@ def test_a_second_replica_is_started_when_visitors_wait(address):
 
 
 def test_each_pair_has_replicas_and_a_queue_of_its_own(address):
-    with served(address, embedded=ReplicaRange(1, 1), other=ReplicaRange(1, 1)) as (service, _):
-        visits = [Visit(service, str(number), settings(), "embedded") for number in range(5)]
+    with served(address, **{"built-in": ReplicaRange(1, 1)}, other=ReplicaRange(1, 1)) as (service, _):
+        visits = [Visit(service, str(number), settings(), "built-in") for number in range(5)]
         one = Visit(service, "of the other", settings(), "other")
         until(lambda: "start" in one.types)
         assert sum(visit.types[-1:] == ["end"] for visit in visits) < 4, "it waits for none of them"

@@ -11,7 +11,7 @@ from helpers.tiny import tiny_pair
 
 import specdemo
 from specdemo.api import compare
-from specdemo.records.drafter_kinds import KINDS, Kind
+from specdemo.records.drafter_kinds import KINDS, DrafterKind
 
 README = Path(specdemo.__file__).parent / "drafters" / "README.md"
 
@@ -23,7 +23,7 @@ def test_a_drafter_is_added_by_a_module_a_table_line_and_a_test(monkeypatch):
     exec(code, vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     assert importlib.import_module(module.__name__) is module
-    kind = eval(line, {"Kind": Kind})
+    kind = eval(line, {"DrafterKind": DrafterKind})
     monkeypatch.setitem(KINDS, kind.name, kind)
     names = {"compare": compare}
     exec(test, names)

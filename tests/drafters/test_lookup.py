@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.lookup import LONGEST_MATCH, FirstOf, NgramIndex, PromptLookupDrafter
+from specdemo.drafters.lookup import LONGEST_MATCH, FallbackDrafter, NgramIndex, PromptLookupDrafter
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.speculate import speculate
 from specdemo.models.runtime import ModelRuntime
@@ -60,7 +60,9 @@ def test_nothing_is_copied_without_a_match_of_enough_tokens():
 @pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
 def test_copies_and_drafts_together_give_the_targets_own_tokens(rule):
     target = tiny_llama(5, 4)
-    drafter = FirstOf([PromptLookupDrafter(CPU, 2), DraftModelDrafter(ModelRuntime(nearby(target, 5, 0.2)))])
+    drafter = FallbackDrafter(
+        [PromptLookupDrafter(CPU, 2), DraftModelDrafter(ModelRuntime(nearby(target, 5, 0.2)))]
+    )
     config = config_for(rule, k=4, max_new_tokens=60)
     rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config))
     assert emitted(rounds) == emitted(baseline_rounds(target, [1, 2], config))

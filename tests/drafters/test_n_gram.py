@@ -10,7 +10,7 @@ from helpers.tiny import baseline_rounds, config_for, emitted, nearby, tiny_llam
 from safetensors.numpy import load_file, save_file
 
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.lookup import FirstOf, PromptLookupDrafter
+from specdemo.drafters.lookup import FallbackDrafter, PromptLookupDrafter
 from specdemo.drafters.n_gram import NGramDrafter
 from specdemo.engine.draft_length import AutoLength, FixedLength
 from specdemo.engine.rules import GreedyRule
@@ -175,7 +175,7 @@ def test_a_table_leaves_the_text_to_the_target(rule):
     alone = emitted(baseline_rounds(target, [1, 2, 3], config))
     table = count_n_grams(written([1, 2, 3, *alone[:30]], start=3), VOCAB)
     model = DraftModelDrafter(ModelRuntime(nearby(target, 5, 0.2)))
-    drafter = FirstOf([PromptLookupDrafter(CPU, 2), NGramDrafter(table, CPU), model])
+    drafter = FallbackDrafter([PromptLookupDrafter(CPU, 2), NGramDrafter(table, CPU), model])
     rounds = list(speculate(ModelRuntime(target), drafter, [1, 2, 3], config))
     assert emitted(rounds) == alone
     assert {"n-gram", "draft-model"} <= {r.drafted_by for r in rounds}

@@ -20,7 +20,7 @@ from helpers.tiny import Choosy, TableRuntime, config_for, emitted
 
 import specdemo.engine.rules
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.lookup import FirstOf, PromptLookupDrafter
+from specdemo.drafters.lookup import FallbackDrafter, PromptLookupDrafter
 from specdemo.drafters.n_gram import NGramDrafter
 from specdemo.drafters.scripted import ScriptedDrafter
 from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
@@ -181,9 +181,9 @@ DRAFTERS = {
     "noisy": lambda: DraftModelDrafter(AblatedRuntime(TableRuntime(DRAFT), Ablation(noise=0.5))),
     "hotter": lambda: DraftModelDrafter(AblatedRuntime(TableRuntime(DRAFT), Ablation(temperature=3.0))),
     "prompt-lookup": lambda: PromptLookupDrafter(CPU),
-    "lookup+model": lambda: FirstOf([PromptLookupDrafter(CPU), whole_draft()]),
+    "lookup+model": lambda: FallbackDrafter([PromptLookupDrafter(CPU), whole_draft()]),
     "n-gram": lambda: NGramDrafter(TABLE, CPU),
-    "n-gram+model": lambda: FirstOf([NGramDrafter(TABLE, CPU), whole_draft()]),
+    "n-gram+model": lambda: FallbackDrafter([NGramDrafter(TABLE, CPU), whole_draft()]),
 }
 
 

@@ -61,7 +61,7 @@ class EveryWay:
 
     walk: Walk
 
-    def chances(self, count: int) -> Tensor:
+    def uniforms(self, count: int) -> Tensor:
         """Return placeholders: each pick chooses its number, because only then its weights are known."""
         return torch.full((count,), float("nan"), dtype=torch.float64)
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from specdemo.engine.race import replay_events
 from specdemo.records import trace_file
-from specdemo.records.events import replay_events
 from specdemo.records.trace import SPECULATIVE, dump
 
 ROUNDS_WITH_TOPS = 6

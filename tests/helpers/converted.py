@@ -1,4 +1,4 @@
-"""A stand-in for the conversion of the embedded target."""
+"""A stand-in for the conversion of the built-in target."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from specdemo.pairs.embedded import Progress
+from specdemo.pairs.builtin_target import Progress
 
 
 def convert(gguf: Path, folder: Path, progress: Progress) -> Path:

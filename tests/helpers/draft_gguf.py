@@ -1,4 +1,4 @@
-"""The shipped draft as a GGUF file, so that llama.cpp can draft with it for the embedded target.
+"""The built-in draft as a GGUF file, so that llama.cpp can draft with it for the built-in target.
 
 llama.cpp wants of a draft the target's whole vocabulary. So the head gets a row for every token: its own
 for those it scores, and for each other token the mean of them all, whose logit is the mean of the logits
@@ -13,9 +13,9 @@ import numpy as np
 from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, get_tensor_name_map
 from gguf.quants import quantize
 
+from specdemo.asset_paths import BUILT_IN_DRAFT
 from specdemo.models.draft_files import load_weights
-from specdemo.pairs.embedded import embedded_gguf
-from specdemo.shipped import EMBEDDED_DRAFT
+from specdemo.pairs.builtin_target import builtin_gguf
 
 FORMAT, FILE_TYPE = GGMLQuantizationType.Q4_1, LlamaFileType.MOSTLY_Q4_1
 """Four bits with a scale and an offset per 32 numbers, the rounding that the draft was trained with."""
@@ -29,8 +29,8 @@ def write_draft_gguf(out: Path) -> None:
         UserError: The target's file, whose tokeniser and embedding it shares, cannot be had.
         OSError: It cannot be written.
     """
-    target = GGUFReader(embedded_gguf())
-    config = json.loads((EMBEDDED_DRAFT / "config.json").read_text(encoding="utf-8"))
+    target = GGUFReader(builtin_gguf())
+    config = json.loads((BUILT_IN_DRAFT / "config.json").read_text(encoding="utf-8"))
     writer = GGUFWriter(out, "llama")
     try:
         _add_shape(writer, config)
@@ -73,7 +73,7 @@ def _copy_embedding(target: GGUFReader, writer: GGUFWriter) -> None:
 
 def _add_weights(writer: GGUFWriter, config: dict[str, Any]) -> None:
     """Add the draft's own tensors: matrices in ``FORMAT``, vectors in fp32."""
-    stored = load_weights(EMBEDDED_DRAFT)
+    stored = load_weights(BUILT_IN_DRAFT)
     ids = stored.pop("id_map").numpy()
     # llama.cpp has no screen of a head.
     state = {

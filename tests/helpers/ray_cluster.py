@@ -25,11 +25,11 @@ from specdemo.cluster.service import cluster_service
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import SPECULATIVE
+from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.service import Service
-from specdemo.service.shares import Visitor
 
 RAY = (sys.executable, "-m", "ray.scripts.scripts")
 """Ray's command line; its script may belong to another copy of the environment."""
@@ -74,10 +74,10 @@ def head(port: int) -> Iterator[Head]:
 
 @contextmanager
 def served(address: str, waiting: int = 100, **replicas: ReplicaRange) -> Iterator[tuple[Service, Link]]:
-    """A page's service over replicas with one core each, ready; every pair is the embedded one."""
+    """A page's service over replicas with one core each, ready; every pair is the built-in one."""
     sources = dict.fromkeys(replicas, Sources(device="cpu"))
     plan = Plan(address, replicas, sources, cpus=1)
-    offered = OfferedPairs("embedded", dict.fromkeys(replicas, "Embedded"))
+    offered = OfferedPairs("built-in", dict.fromkeys(replicas, "Embedded"))
     service, link = cluster_service(plan, offered, Bounds(max_waiting=waiting))
     service.load()
     try:
@@ -89,7 +89,7 @@ def served(address: str, waiting: int = 100, **replicas: ReplicaRange) -> Iterat
         time.sleep(3)
 
 
-def await_replicas(link: Link, count: int, pair: str = "embedded") -> None:
+def await_replicas(link: Link, count: int, pair: str = "built-in") -> None:
     """Wait until so many replicas of a pair can take jobs."""
     until(lambda: link.running(pair) >= count, START_S)
 
@@ -108,7 +108,7 @@ class Visit:
     service: Service
     name: str
     settings: dict[str, Any]
-    pair: str = "embedded"
+    pair: str = "built-in"
     replica: int = 0
     ids: list[int] = field(default_factory=list)
     refusal: str = ""
@@ -166,7 +166,7 @@ def measure(visitors: int) -> None:
     with head(6391) as running:
         took: dict[int, float] = {}
         for count in (1, 2, 1, 2):
-            with served(running.address, embedded=ReplicaRange(count, count)) as (service, _):
+            with served(running.address, **{"built-in": ReplicaRange(count, count)}) as (service, _):
                 storm(service, 2 * count)  # each has measured and warmed up
                 visits, seconds = storm(service, visitors)
             assert not any(visit.refusal for visit in visits)

@@ -1,6 +1,6 @@
 """The recorded answers of the quiz, which the static copy of the page shows.
 
-In ``tests``, ``python -m helpers.recorded_answers`` measures them with the shipped models and writes
+In ``tests``, ``python -m helpers.recorded_answers`` measures them with the built-in models and writes
 ``quiz-answers.ndjson``. Other work on the machine disturbs the speeds.
 """
 

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from specdemo.engine.race import replay_events
 from specdemo.records import trace_file
-from specdemo.records.events import replay_events
 from specdemo.records.trace import SPECULATIVE, dump
 
 DATA = Path(__file__).parents[1] / "ui" / "data"

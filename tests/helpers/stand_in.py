@@ -34,11 +34,11 @@ from specdemo.records.trace import (
     DRAFT,
     SPECULATIVE,
     Alternative,
-    Emission,
     Finish,
     Round,
     RunConfig,
     Status,
+    TargetToken,
     Token,
 )
 from specdemo.service.jobs import JobKind, checked
@@ -82,7 +82,7 @@ def edited_by_target(draft: str, written: int) -> Round:
         for place, letter in enumerate(draft)
     )
     status = Status.BONUS if kept == len(draft) else Status.CORRECTED
-    own = None if ended else Emission(ord(ahead[kept]), status, prob=1.0, raw_prob=0.75)
+    own = None if ended else TargetToken(ord(ahead[kept]), status, prob=1.0, raw_prob=0.75)
     finish = Finish.EOS if ended or (own and ahead[kept] == "\x04") else Finish.STOPPED
     return Round(0, written, drafted, own, 0.0, 0.0, 0.0, finish=finish, drafted_by="scripted")
 

@@ -15,7 +15,7 @@ from specdemo.cluster.link import ClusterStatus, JobEnded, JobEvents, Link, Star
 from specdemo.cluster.plan import Plan, ReplicaRange
 from specdemo.pairs.sources import Sources
 
-PLAN = Plan("auto", {"embedded": ReplicaRange(2, 2)}, {"embedded": Sources()})
+PLAN = Plan("auto", {"built-in": ReplicaRange(2, 2)}, {"built-in": Sources()})
 
 
 class StandInDriver:
@@ -38,7 +38,7 @@ class StandInDriver:
 
     def _listen(self, connection: Connection, ended: threading.Event) -> None:
         assert connection.recv() is not None  # the plan
-        connection.send(ClusterStatus({"embedded": self.replicas}, ""))
+        connection.send(ClusterStatus({"built-in": self.replicas}, ""))
         with suppress(EOFError, OSError):
             while True:
                 self.heard.put(connection.recv())

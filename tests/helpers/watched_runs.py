@@ -11,9 +11,9 @@ from helpers.watched_server import Answer, StandIn, replayed, stand_in, streamed
 from specdemo.engine.speculate import never
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import dump
+from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
 from specdemo.service.queue import Bounds
-from specdemo.service.shares import Visitor
 from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 from specdemo.watch.service import Watching

@@ -9,7 +9,7 @@ from helpers.tiny import tiny_pair
 import specdemo.lab.experiments
 from specdemo.bench.bench import Bench
 from specdemo.bench.measuring import measure
-from specdemo.bench.prompts import Prompt, Settings, shipped_prompts
+from specdemo.bench.prompts import Prompt, Settings, builtin_prompts
 from specdemo.lab.experiments import (
     NOISES,
     REPEATS,
@@ -152,7 +152,7 @@ def test_drafter_sweep_includes_only_drafters_of_the_pair(pair):
 
 
 def test_default_prompts_are_shipped_and_raw_without_a_chat_template(pair, monkeypatch):
-    shipped = {prompt.prompt for prompt in shipped_prompts()}
+    shipped = {prompt.prompt for prompt in builtin_prompts()}
     assert {c.prompt for c in plan_experiment(DRAFT_LENGTH, pair).settings[0].configs} < shipped
     assert [len(setting.configs) for setting in plan_experiment(CATEGORY, pair).settings] == [2] * 6
     modes = {config.mode for s in plan_experiment(CATEGORY, pair).settings for config in s.configs}

@@ -120,7 +120,7 @@ def test_condition_of_a_missing_draft_model_is_refused(pair):
         list(events(replace(pair, draft=None), experiment="cheap-draft"))
 
 
-def test_sweep_uses_the_shipped_prompts_or_the_visitors_own(pair):
+def test_sweep_uses_the_builtin_prompts_or_the_visitors_own(pair):
     own = next(events(pair, experiment=DRAFT_LENGTH, prompt="Once upon", mode="raw"))
     assert own["about"]["prompts"] == ["Once upon"]
     shipped = next(events(pair, experiment=DRAFT_LENGTH, prompts=2))

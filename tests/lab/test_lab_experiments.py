@@ -46,7 +46,7 @@ def pair():
 
 @pytest.fixture
 def loaded(monkeypatch, pair):
-    """The command line with a tiny pair in place of the embedded one."""
+    """The command line with a tiny pair in place of the built-in one."""
     monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
 
 

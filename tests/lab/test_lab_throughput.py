@@ -3,7 +3,7 @@
 import pytest
 from helpers.tiny import tiny_pair
 
-from specdemo.bench.prompts import shipped_prompts
+from specdemo.bench.prompts import builtin_prompts
 from specdemo.lab.experiments import Setting, configs_for, measure_plan, measure_setting, plan_experiment
 from specdemo.lab.lab_request import PROMPTS
 from specdemo.lab.points import THROUGHPUT
@@ -26,10 +26,10 @@ def test_point_of_a_batch_follows_from_its_pass_costs():
         assert point.tokens_per_s == pytest.approx(point.s_theory * point.baseline_tokens_per_s)
 
 
-def test_acceptance_rate_is_the_draft_models_on_shipped_prompts():
+def test_acceptance_rate_is_the_draft_models_on_builtin_prompts():
     pair = tiny_pair()
     plan = plan_experiment(THROUGHPUT, pair, {"k": 2})
-    own = Setting(None, "", configs_for(pair, shipped_prompts(PROMPTS), {"k": 2, "drafter": DRAFT_MODEL}))
+    own = Setting(None, "", configs_for(pair, builtin_prompts(PROMPTS), {"k": 2, "drafter": DRAFT_MODEL}))
     assert next(measure_plan(pair, plan)).alpha == measure_setting(pair, own).alpha
 
 

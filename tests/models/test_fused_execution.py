@@ -148,7 +148,7 @@ def test_a_pass_reads_nothing_back_from_the_device():
 @pytest.mark.parametrize("rule", list(Rule))
 def test_a_choice_of_a_token_reads_nothing_back_from_the_device(rule):
     chosen = rule_for(config_for(rule, top_k=5, top_p=0.9), torch.device("cpu"))
-    chance = chosen.chances(1)
+    chance = chosen.uniforms(1)
 
     def pick(logits, where):
         return chosen.pick(logits, where, chance, None).row

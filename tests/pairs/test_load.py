@@ -14,8 +14,8 @@ from tokenizers.processors import TemplateProcessing
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
+from specdemo.pairs import builtin_target as fetch
 from specdemo.pairs import calibrate, load, sources
-from specdemo.pairs import embedded as fetch
 from specdemo.pairs.calibrate import ROWS, TARGET_ALONE
 from specdemo.pairs.compatible import require_same_tokens
 from specdemo.pairs.load import load_sources
@@ -266,10 +266,10 @@ def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
 
 @pytest.fixture
 def damaged(target_folder, tmp_path, monkeypatch):
-    """The embedded target's folder with a tiny model in it; a new conversion puts the same model there."""
+    """The built-in target's folder with a tiny model in it; a new conversion puts the same model there."""
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
-    monkeypatch.setattr(sources, "EMBEDDED_FEATURE_DRAFT", tmp_path / "none")
-    monkeypatch.setattr(sources, "EMBEDDED_N_GRAM", tmp_path / "none")
+    monkeypatch.setattr(sources, "BUILT_IN_FEATURE_DRAFT", tmp_path / "none")
+    monkeypatch.setattr(sources, "BUILT_IN_N_GRAM", tmp_path / "none")
 
     def make(every_byte, progress):
         folder = tmp_path / fetch.NAME
@@ -278,7 +278,7 @@ def damaged(target_folder, tmp_path, monkeypatch):
         fetch.write_manifest(folder)
 
     monkeypatch.setattr(fetch, "make_target", make)
-    return fetch.embedded_target()
+    return fetch.builtin_target()
 
 
 def overwrite(path, at, content):

@@ -295,8 +295,8 @@ def test_a_draft_on_another_device_drafts_the_same(rule, drafter):
 class CountedRule(RejectionRule):
     """Keeps the random numbers that it returns."""
 
-    def chances(self, count):
-        self.given = [*getattr(self, "given", []), super().chances(count)]
+    def uniforms(self, count):
+        self.given = [*getattr(self, "given", []), super().uniforms(count)]
         return self.given[-1]
 
 
@@ -304,10 +304,10 @@ def test_a_draft_on_another_device_uses_the_runs_own_random_numbers():
     rule = CountedRule(config_for(Rule.REJECTION), torch.device("cpu"))
     distant = DistantRule(rule, torch.device("cpu"))
     distant.start()
-    taken = torch.cat([distant.chances(1), distant.chances(2), distant.chances(1)])
+    taken = torch.cat([distant.uniforms(1), distant.uniforms(2), distant.uniforms(1)])
     assert len(rule.given) == 2 and torch.equal(taken, rule.given[1][:4])
     distant.start()
-    assert not torch.equal(distant.chances(4), taken)
+    assert not torch.equal(distant.uniforms(4), taken)
 
 
 # Loaded on one device, run on another
@@ -321,9 +321,9 @@ def loose_tensors(module: nn.Module, device: str) -> list[str]:
     return [name for name, tensor in named if tensor.device.type != device]
 
 
-@pytest.mark.parametrize("which", ["llama", "gpt2", "embedded"])
+@pytest.mark.parametrize("which", ["llama", "gpt2", "built-in"])
 def test_a_pair_that_moves_leaves_no_tensor_on_the_cpu(folders, which, tmp_path):
-    if which == "embedded":
+    if which == "built-in":
         named = ()
     elif which == "llama":
         named = folders

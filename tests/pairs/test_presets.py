@@ -13,13 +13,13 @@ from helpers.tiny import byte_tokenizer, nearby, tiny_llama
 from huggingface_hub import constants, file_download
 from transformers import AutoModelForCausalLM
 
+from specdemo.asset_paths import BUILT_IN
 from specdemo.pairs.hub import fetch_checkpoint
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.presets import LOADED_BYTES, PRESETS, fitting, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import PRECISIONS, UserError
 from specdemo.records.trace_file import load as read_trace
-from specdemo.shipped import EMBEDDED
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
 
@@ -81,9 +81,9 @@ def test_a_models_parameters_are_the_sum_over_its_architecture(name):
 
 
 def test_every_preset_is_found_by_its_name_and_no_other():
-    assert PRESETS[0].name == EMBEDDED
+    assert PRESETS[0].name == BUILT_IN
     assert [preset_named(preset.name) for preset in PRESETS] == list(PRESETS)
-    with pytest.raises(UserError, match=r"^Unknown pair of models 'gpt5'; choose one of: embedded, qwen2"):
+    with pytest.raises(UserError, match=r"^Unknown pair of models 'gpt5'; choose one of: built-in, qwen2"):
         preset_named("gpt5")
 
 
@@ -104,7 +104,7 @@ def test_the_memory_needed_counts_both_models_at_their_largest():
 
 
 def test_presets_that_fit_are_listed_for_a_precision():
-    assert [preset.name for preset in fitting(2 * 10**9, "bf16")] == [EMBEDDED]
+    assert [preset.name for preset in fitting(2 * 10**9, "bf16")] == [BUILT_IN]
     assert fitting(10**12, "bf16") == list(PRESETS)
     packed = {preset.name for preset in fitting(10**12, "int8")}
     assert "qwen2.5-7b" in packed and not packed & {"gpt2-large", "gpt2-xl"}

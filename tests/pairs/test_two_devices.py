@@ -16,7 +16,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Calibration
-from specdemo.service.jobs import KINDS, checked, perform
+from specdemo.service.jobs import JOB_SPECS, checked, perform
 
 HERE, THERE = torch.device("xpu:0"), torch.device("xpu:1")
 RUN = {"prompt": "abcabcab", "mode": "raw", "max_new_tokens": 8, "draft_alone": True}
@@ -44,7 +44,7 @@ LONG_JOBS = [
 
 
 def test_every_kind_of_job_is_tried():
-    assert {kind for kind, _ in JOBS + LONG_JOBS} == set(KINDS)
+    assert {kind for kind, _ in JOBS + LONG_JOBS} == set(JOB_SPECS)
 
 
 def placed(model: nn.Module, device: torch.device) -> nn.Module:

@@ -22,7 +22,7 @@ from specdemo.records.limits import (
     parse_config,
 )
 from specdemo.records.pieces import PieceTable
-from specdemo.records.trace import Emission, Finish, Round, RunConfig, Status, Token
+from specdemo.records.trace import Finish, Round, RunConfig, Status, TargetToken, Token
 from specdemo.service.jobs import JobKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -229,13 +229,13 @@ def test_the_service_judges_a_class(pair):
 
 
 @pytest.mark.slow
-def test_the_embedded_target_judges_a_class_as_it_judges_each(embedded_pair):
+def test_the_builtin_target_judges_a_class_as_it_judges_each(builtin_pair):
     text, rng = "The capital of France is", random.Random(0)
     words = ["Paris", "the", "city", "of", "a", "and", "is", "not", "Lyon", ",", ".", "which", "capital"]
-    own = embedded_pair.pieces.text(own_text(embedded_pair, text, MAX_K + 1))
+    own = builtin_pair.pieces.text(own_text(builtin_pair, text, MAX_K + 1))
     drafts = [" " + " ".join(rng.choices(words, k=rng.randrange(1, 7))) for _ in range(40)]
     drafts += [*[own[:end] + rng.choice(words) for end in range(1, len(own), 3)][:18], own, " Paris"]
-    event = judged_as_alone(embedded_pair, text, drafts)
+    event = judged_as_alone(builtin_pair, text, drafts)
     assert event["verdicts"][event["drafts"][-1]]["round"]["drafted"][0]["status"] == Status.ACCEPTED
     assert event["longest"] and 0 < event["alpha"] < 1 and event["model_alpha"] is not None
 
@@ -261,7 +261,7 @@ def round_of(draft: str, target: str) -> Round:
         for i, letter in enumerate(draft)
     ]
     status = Status.CORRECTED if kept < len(draft) else Status.BONUS
-    emission = Emission(id_of(target[kept]), status, prob=1.0)
+    emission = TargetToken(id_of(target[kept]), status, prob=1.0)
     return Round(0, 3, tuple(tokens), emission, 0.0, 0.0, 0.0, finish=Finish.STOPPED)
 
 

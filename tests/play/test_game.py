@@ -8,7 +8,7 @@ import pytest
 
 from specdemo.play.game import MODEL, ONE, TWO, Score, TurnEvents, parse_turn
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_NEW_TOKENS, UserError
-from specdemo.records.trace import Emission, Finish, Round, Status, Token
+from specdemo.records.trace import Finish, Round, Status, TargetToken, Token
 
 GOOD = {"text": "The capital of France is", "draft": " Paris"}
 COUNTS = asdict(Score(rounds=1, compared=2, accepted=1, tokens=2, streak=0, best=1))
@@ -20,7 +20,7 @@ def round_of(kept: str, discarded: str = "", own: str = "", finish: Finish = Fin
     for place, letter in enumerate(discarded):
         tokens.append(Token(ord(letter), 1.0, 0.0, Status.DISCARDED, place == 0 < len(own), place == 0))
     status = Status.CORRECTED if discarded else Status.BONUS
-    emission = Emission(ord(own), status, prob=1.0) if own else None
+    emission = TargetToken(ord(own), status, prob=1.0) if own else None
     return Round(0, 5, tuple(tokens), emission, 0.0, 0.0, 0.0, finish=finish)
 
 

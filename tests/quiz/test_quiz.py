@@ -207,6 +207,6 @@ def test_undefined_figure_is_a_dash():
 
 
 @pytest.mark.slow
-def test_embedded_pair_writes_five_tokens_in_one_pass(embedded_pair):
-    *_, verdict = quiz_events(embedded_pair, 1, BY_NAME["five"])
+def test_builtin_pair_writes_five_tokens_in_one_pass(builtin_pair):
+    *_, verdict = quiz_events(builtin_pair, 1, BY_NAME["five"])
     assert verdict["option"] == 0

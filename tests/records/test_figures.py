@@ -3,7 +3,7 @@
 import pytest
 
 from specdemo.records.figures import Tally, first_difference, fold, without_early_speedup
-from specdemo.records.sentences import badge, departure_sentence
+from specdemo.records.sentences import badge, draft_divergence_sentence
 from specdemo.records.theory import (
     RoundShape,
     best_round,
@@ -17,10 +17,10 @@ from specdemo.records.trace import (
     DRAFT,
     SPECULATIVE,
     Calibration,
-    Emission,
     Round,
     Rule,
     Status,
+    TargetToken,
     Token,
 )
 
@@ -38,7 +38,7 @@ def round_(index, accepted, drafted, seconds=0.03, own=True, start=0, finish=Non
         token(start + i, status, compared=i <= accepted, rejected=own and i == accepted)
         for i, status in enumerate(statuses)
     )
-    emission = Emission(start + accepted, Status.CORRECTED, prob=1.0, gap=0.25) if own else None
+    emission = TargetToken(start + accepted, Status.CORRECTED, prob=1.0, gap=0.25) if own else None
     return Round(
         index,
         start,
@@ -72,7 +72,7 @@ def test_every_figure_of_a_small_run():
     assert totals.baseline_verify_s == pytest.approx(8 * 0.014)
     assert totals.baseline_other_s == pytest.approx(8 * 0.002)
     assert totals.draft_alone_tokens == totals.draft_alone_seconds == 0
-    assert totals.draft_alone_tokens_per_s is totals.draft_alone_departs is None
+    assert totals.draft_alone_tokens_per_s is totals.draft_divergence is None
 
 
 def test_draft_tokens_are_counted_by_their_place_in_the_round():
@@ -105,20 +105,23 @@ def written(*ids: int) -> list[Round]:
 def test_the_draft_alone_is_timed_and_compared_with_the_baseline():
     runs = {SPECULATIVE: written(1, 2, 3, 4), BASELINE: written(1, 2, 9, 4), DRAFT: written(1, 2, 3, 5, 6)}
     totals = fold(runs, Rule.GREEDY, COSTS)
-    assert (totals.draft_alone_tokens, totals.draft_alone_departs) == (5, 2)
+    assert (totals.draft_alone_tokens, totals.draft_divergence) == (5, 2)
     assert totals.draft_alone_seconds == pytest.approx(0.05)
     assert totals.draft_alone_tokens_per_s == pytest.approx(100.0)
-    assert departure_sentence(totals, Rule.GREEDY) == "The draft alone leaves the target's text at token 3."
+    assert (
+        draft_divergence_sentence(totals, Rule.GREEDY)
+        == "The draft alone leaves the target's text at token 3."
+    )
     del runs[BASELINE]
-    assert fold(runs, Rule.SHARED_NOISE, COSTS).draft_alone_departs == 3, (
+    assert fold(runs, Rule.SHARED_NOISE, COSTS).draft_divergence == 3, (
         "the speculative lane has the target's text, too"
     )
 
 
 def test_two_samples_cannot_be_compared():
     totals = fold({SPECULATIVE: written(1, 2), DRAFT: written(3, 4)}, Rule.REJECTION, COSTS)
-    assert totals.draft_alone_departs is None
-    assert "cannot be compared token by token" in departure_sentence(totals, Rule.REJECTION)
+    assert totals.draft_divergence is None
+    assert "cannot be compared token by token" in draft_divergence_sentence(totals, Rule.REJECTION)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_two_samples_cannot_be_compared():
 @pytest.mark.parametrize("lane", [SPECULATIVE, BASELINE])
 def test_the_sentence_on_the_draft_alone_names_the_first_difference(target, alone, sentence, lane):
     totals = fold({lane: written(*target), DRAFT: written(*alone)}, Rule.GREEDY, COSTS)
-    assert departure_sentence(totals, Rule.GREEDY) == sentence
+    assert draft_divergence_sentence(totals, Rule.GREEDY) == sentence
 
 
 def test_the_speedup_follows_from_the_clocks_of_the_lanes_alone():

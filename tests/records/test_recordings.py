@@ -1,4 +1,4 @@
-"""Shipped recordings: the index, the figures of the runs, and no access to other files."""
+"""Built-in recordings: the index, the figures of the runs, and no access to other files."""
 
 import json
 from dataclasses import replace

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from specdemo.records.figures import fold
 from specdemo.records.theory import best_length, oracle_length
-from specdemo.records.trace import SPECULATIVE, Calibration, Emission, Round, Rule, Status, Token
+from specdemo.records.trace import SPECULATIVE, Calibration, Round, Rule, Status, TargetToken, Token
 
 V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
 COSTS = Calibration(step_s=0.02, c=0.1, v=V, row_floor=2)
@@ -46,7 +46,7 @@ def round_(drafted: int, accepted: int, steps: int | None = None, own: bool = Tr
         for i in range(drafted)
     )
     status = Status.BONUS if accepted == drafted else Status.CORRECTED
-    emission = Emission(9, status, prob=1.0) if own else None
+    emission = TargetToken(9, status, prob=1.0) if own else None
     return Round(0, 5, tokens, emission, 0.01, 0.02, 0.0, draft_steps=drafted if steps is None else steps)
 
 

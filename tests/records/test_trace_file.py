@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdemo.cli.terminal import TerminalView
-from specdemo.records.events import replay_events
+from specdemo.engine.race import replay_events
 from specdemo.records.limits import MAX_K, MAX_PROMPT_CHARS, UserError
 from specdemo.records.trace import Rule, dump
 from specdemo.records.trace_file import MAX_BYTES, MAX_PIECE_BYTES, load

@@ -12,17 +12,17 @@ from specdemo.records.trace import (
     SPECULATIVE,
     Alternative,
     Calibration,
-    Emission,
     Lane,
     Round,
     Run,
     RunConfig,
+    TargetToken,
     Token,
     Watched,
 )
 
 DOCUMENT = (Path(recordings.__file__).parent / "README.md").read_text(encoding="utf-8")
-CLASSES = (Run, RunConfig, Lane, Round, Token, Emission, Alternative, Calibration, Totals, Watched)
+CLASSES = (Run, RunConfig, Lane, Round, Token, TargetToken, Alternative, Calibration, Totals, Watched)
 
 
 def documented(name):

@@ -270,14 +270,14 @@ def test_a_fault_inside_the_program_reaches_its_visitor_and_nobody_else(pair, mo
 
 def test_a_pair_that_is_not_offered_is_refused_in_a_sentence(pair):
     service = service_of(pair)
-    with pytest.raises(UserError, match=r"Unknown pair of models 'other'; choose one of: embedded\.$"):
+    with pytest.raises(UserError, match=r"Unknown pair of models 'other'; choose one of: built-in\.$"):
         list(service.events(JobKind.RUN, REQUEST, never, "other"))
-    assert ids(service.events(JobKind.RUN, REQUEST, never, "embedded")) == ids(
+    assert ids(service.events(JobKind.RUN, REQUEST, never, "built-in")) == ids(
         service.events(JobKind.RUN, REQUEST, never, "")
     )
 
 
-@pytest.mark.parametrize("asked", ["embedded", "", None])
+@pytest.mark.parametrize("asked", ["built-in", "", None])
 def test_a_run_records_the_name_by_which_its_pair_was_asked_for(pair, asked):
     events = service_of(pair).events(JobKind.RUN, REQUEST, never, asked)
     (start,) = (event for event in events if event["type"] == "start")
@@ -285,12 +285,12 @@ def test_a_run_records_the_name_by_which_its_pair_was_asked_for(pair, asked):
 
 
 def test_each_visitor_gets_the_pair_they_asked_for():
-    pairs = {"embedded": tiny_pair(), "second": tiny_pair(seed=3)}
-    offer = OfferedPairs(titles={"embedded": "One", "second": "Other"})
+    pairs = {"built-in": tiny_pair(), "second": tiny_pair(seed=3)}
+    offer = OfferedPairs(titles={"built-in": "One", "second": "Other"})
     service = local_service(lambda name, _progress: pairs[name], offer)
     alone = {name: run_ids(service_of(pair)) for name, pair in pairs.items()}
-    assert alone["embedded"] != alone["second"]
-    for name in ("second", "embedded", "second"):
+    assert alone["built-in"] != alone["second"]
+    for name in ("second", "built-in", "second"):
         assert ids(service.events(JobKind.RUN, REQUEST, never, name)) == alone[name]
 
 

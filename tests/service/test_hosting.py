@@ -36,7 +36,7 @@ def roomy(monkeypatch: Any) -> None:
 def test_settings_come_from_the_command_line_then_the_environment_then_defaults(monkeypatch):
     plain = parsed(["serve"])
     assert plain.trust_proxy is None
-    assert (plain.pair, plain.max_waiting, plain.max_seconds, plain.mcp) == ("embedded", 20, 300.0, False)
+    assert (plain.pair, plain.max_waiting, plain.max_seconds, plain.mcp) == ("built-in", 20, 300.0, False)
     monkeypatch.setenv("SPECDEMO_MAX_SECONDS", "45")
     monkeypatch.setenv("SPECDEMO_ALLOW_ANY_MODEL", "1")
     monkeypatch.setenv("SPECDEMO_MCP", "0")
@@ -64,23 +64,23 @@ def test_a_switch_of_the_environment_is_a_word(monkeypatch, value, on):
 def test_presets_are_offered_if_they_fit_next_to_the_pair_at_home(monkeypatch, roomy):
     everything = Hosting(device="cpu").offered_pairs()
     assert list(everything.titles) == [preset.name for preset in PRESETS]
-    home = preset_named("embedded").needed_bytes("auto")
+    home = preset_named("built-in").needed_bytes("auto")
     small = preset_named("gpt2-large").needed_bytes("auto")
     for spare, there in ((0, True), (-1, False)):
         monkeypatch.setattr(hosting, "free_memory", lambda _device, spare=spare: home + small + spare)
         assert ("gpt2-large" in Hosting(device="cpu").offered_pairs().titles) is there
     monkeypatch.setattr(hosting, "free_memory", lambda _device: 0)
-    assert list(Hosting(device="cpu").offered_pairs().titles) == ["embedded"]
+    assert list(Hosting(device="cpu").offered_pairs().titles) == ["built-in"]
 
 
 def test_a_host_may_offer_nothing_else_or_another_pair_at_home(roomy):
-    assert list(Hosting(device="cpu", only_home=True).offered_pairs().titles) == ["embedded"]
+    assert list(Hosting(device="cpu", only_default=True).offered_pairs().titles) == ["built-in"]
     large = Hosting(pair="qwen2.5-7b", device="cpu").offered_pairs()
-    assert large.home == "qwen2.5-7b" and "embedded" in large.titles
-    own = Hosting(target="/models/large", draft="/models/small", device="cpu", only_home=True)
-    assert own.offered_pairs().titles == {"own": "large with small"} and own.offered_pairs().home == "own"
+    assert large.default == "qwen2.5-7b" and "built-in" in large.titles
+    own = Hosting(target="/models/large", draft="/models/small", device="cpu", only_default=True)
+    assert own.offered_pairs().titles == {"own": "large with small"} and own.offered_pairs().default == "own"
     assert own.sources.target == "/models/large"
-    assert Hosting(draft="none").sources.target == "embedded"
+    assert Hosting(draft="none").sources.target == "built-in"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     with pytest.raises(UserError, match="a folder of this machine has that name"):
         list(service.events(JobKind.RUN, RUN, never, "assets/draft, assets/draft"))
     assert [sources.target for sources in loaded] == [
-        "embedded",
+        "built-in",
         "HuggingFaceTB/SmolLM2-1.7B-Instruct",
         "some/target",
     ]
@@ -178,7 +178,7 @@ def test_the_pair_at_home_is_not_measured_during_a_guest_s_job(monkeypatch, room
 )
 def test_a_pair_that_is_not_offered_is_refused_whether_or_not_any_model_is_allowed(name):
     for any_model in (False, True):
-        with pytest.raises(UserError, match=r"^Unknown pair .*; choose one of: embedded") as refused:
+        with pytest.raises(UserError, match=r"^Unknown pair .*; choose one of: built-in") as refused:
             OfferedPairs(any_model=any_model).named(name)
         assert "\n" not in str(refused.value)
 
@@ -187,11 +187,11 @@ def test_any_two_models_may_be_named_only_if_the_host_allows_it():
     name = "some/target, some/draft"
     assert OfferedPairs(any_model=True).named(name) == name
     assert OfferedPairs(any_model=True).named("some/target,some/draft") == name
-    assert two_models(name) == ("some/target", "some/draft") and two_models("embedded") is None
+    assert two_models(name) == ("some/target", "some/draft") and two_models("built-in") is None
     with pytest.raises(UserError):
         OfferedPairs().named(name)
-    assert {OfferedPairs().named(None), OfferedPairs().named(""), OfferedPairs().named("embedded")} == {
-        "embedded"
+    assert {OfferedPairs().named(None), OfferedPairs().named(""), OfferedPairs().named("built-in")} == {
+        "built-in"
     }
 
 
@@ -207,7 +207,7 @@ def test_if_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(monk
     monkeypatch.setitem(sys.modules, "spaces", type("spaces", (), {"GPU": lender}))
     host = Hosting(any_model=True)
     offer = host.offered_pairs()
-    assert list(offer.titles) == ["embedded"] and not offer.any_model
+    assert list(offer.titles) == ["built-in"] and not offer.any_model
     service = host.service(offer)
     assert assembled == [("cuda", "cpu")]
     events = list(service.events(JobKind.RUN, RUN, never))

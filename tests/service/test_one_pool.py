@@ -13,7 +13,7 @@ from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.sources import Sources
 from specdemo.service.hosting import Hosting
-from specdemo.service.jobs import KINDS, JobKind
+from specdemo.service.jobs import JOB_SPECS, JobKind
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4, "draft_alone": True}
@@ -65,7 +65,7 @@ def computing(monkeypatch):
 
 
 def test_one_thread_of_a_server_computes_with_several_threads(hosting, computing):
-    assert JOBS.keys() == KINDS.keys()
+    assert JOBS.keys() == JOB_SPECS.keys()
     service = hosting.service(hosting.offered_pairs())
     device = service.alone(threading.get_ident), THREADS
     for kind, raw in JOBS.items():

@@ -16,7 +16,7 @@ from specdemo.service.queue import ABANDONED_S, Bounds, JobQueue
 
 def visit(queue: JobQueue, job: Any, stop: Any = never, kind: str = "run") -> Iterator[Any]:
     """One visit: a place, the wait, the job."""
-    with queue.place(kind) as place:
+    with queue.enqueued(kind) as place:
         for event in queue.turn(place, job, stop):
             if event.get("text") != "Preparing the run":
                 yield event

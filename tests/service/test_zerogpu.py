@@ -11,7 +11,7 @@ import specdemo.pairs.calibrate
 from specdemo.engine.speculate import never
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import KINDS, JobKind, LostDeviceError, checked, perform
+from specdemo.service.jobs import JOB_SPECS, JobKind, LostDeviceError, checked, perform
 from specdemo.service.service import Service, local_service
 from specdemo.service.zerogpu import JOB_S, MAX_S, MIN_S, on_calls, seconds_for
 
@@ -177,6 +177,6 @@ def test_a_process_whose_device_is_lost_is_not_used_again(pair):
 
 
 def test_a_fault_of_the_program_is_not_blamed_on_the_gpu(service, monkeypatch):
-    monkeypatch.setitem(KINDS, JobKind.RUN, KINDS[JobKind.RUN]._replace(events=lambda *_: 1 / 0))
+    monkeypatch.setitem(JOB_SPECS, JobKind.RUN, JOB_SPECS[JobKind.RUN]._replace(events=lambda *_: 1 / 0))
     with pytest.raises(UserError, match=r"failed inside the program \(ZeroDivisionError\)\."):
         list(service.events(JobKind.RUN, REQUEST, never))

@@ -79,13 +79,13 @@ def test_a_file_in_place_of_the_folder_is_not_reported_as_a_full_disk(tmp_path, 
     assert "Not a directory; choose another place" in error and "space" not in error
 
 
-def test_a_damaged_embedded_target_is_made_again(tmp_path, capsys, monkeypatch):
+def test_a_damaged_builtin_target_is_made_again(tmp_path, capsys, monkeypatch):
     def failing(*asked):
         raise UserError("Cannot load it.")
 
     monkeypatch.setattr(stages, "chosen_device", failing)
     monkeypatch.setattr(stages, "mended_target", lambda progress: True)
-    assert train("embedded", tmp_path) == 2
+    assert train("built-in", tmp_path) == 2
     assert "have been made again; run the command again." in capsys.readouterr().err
     assert train("any", tmp_path) == 2
     assert capsys.readouterr().err == "specdemo: Cannot load it.\n"

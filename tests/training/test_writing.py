@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 ASSETS = Path(__file__).parents[2] / "assets"
 
 
-def test_the_pool_is_broad_distinct_reproducible_and_holds_no_shipped_prompt():
+def test_the_pool_is_broad_distinct_reproducible_and_holds_no_builtin_prompt():
     pool = prompt_pool(20_000, seed=0)
     assert len({item.prompt for item in pool}) == 20_000
     assert pool[:50] == prompt_pool(50, seed=0) != prompt_pool(50, seed=1)

@@ -39,7 +39,7 @@ TOGETHER = 10
 """Waiting jobs of one session; the queue allows twice as many."""
 
 
-PAIRS = st.sampled_from(["embedded", "", None]) | ANYTHING
+PAIRS = st.sampled_from(["built-in", "", None]) | ANYTHING
 """Names of models, mostly existing ones."""
 
 

@@ -19,7 +19,7 @@ from specdemo.ui.component import STATIC
 from specdemo.ui.controls import DEFAULTS, settings_from
 
 SHIPPED = recordings.FOLDER
-"""The shipped recordings; other tests replace the folder."""
+"""The built-in recordings; other tests replace the folder."""
 LESSONS = 7
 REACH = """() => Math.max(...[...document.querySelectorAll('.sd-learn *')]
     .filter(part => part.checkVisibility()).map(part => part.getBoundingClientRect().right))"""
@@ -28,7 +28,7 @@ BUSY = "[data-role=end-run]:not([hidden])"
 
 @pytest.fixture
 def lesson(visitors: Visitors, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Yield ``lesson(number)``, which opens a page at this lesson, with the shipped recordings."""
+    """Yield ``lesson(number)``, which opens a page at this lesson, with the built-in recordings."""
     monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
     pages = Pages(visitors, url)
 
@@ -130,7 +130,7 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     # 6. The divergence of the draft alone
     page.click("[data-go=next]")
     shown = show_to_end(6, 0)
-    assert page.inner_text("[data-label=departs]").startswith("differs from the target at token")
+    assert page.inner_text("[data-label=diverges]").startswith("differs from the target at token")
     assert shown["draft_alone_tokens_per_s"] > 3 * shown["baseline_tokens_per_s"]
 
 
@@ -206,7 +206,7 @@ def test_a_press_leads_to_the_first_token_that_departs_in_all_lanes(lesson):
     page.wait_for_selector(".sd-dot[data-done]")
     tops = page.evaluate(
         """() => [...document.querySelectorAll(".sd-text")].map(box => {
-            const token = box.querySelector("[data-departs] .sd-token");
+            const token = box.querySelector("[data-diverges] .sd-token");
             if (!token) return null;
             const { top, height } = token.getBoundingClientRect();
             const middle = top + height / 2 - box.getBoundingClientRect().top;

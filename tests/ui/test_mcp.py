@@ -20,7 +20,7 @@ from helpers.visitor import served_at_last
 from helpers.waiting import PATIENCE_S, until
 
 from specdemo.records.limits import UserError, parse_config
-from specdemo.service.shares import Visitor
+from specdemo.service.fairness import Visitor
 from specdemo.ui import streams
 from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.http.visitors import visitor_of

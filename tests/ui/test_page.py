@@ -141,12 +141,12 @@ def test_the_draft_alone_is_shown_if_it_ran_and_its_divergence_is_marked(played)
     assert not lane.is_visible()
     page = played("shared_noise")
     assert lane.is_visible()
-    assert page.inner_text("[data-label=departs]") == "differs from the target at token 1"
-    assert page.locator("[data-lane=draft] [data-departs]").count() == 1
+    assert page.inner_text("[data-label=diverges]") == "differs from the target at token 1"
+    assert page.locator("[data-lane=draft] [data-diverges]").count() == 1
     page = played("rejection")
     assert lane.is_visible()
-    assert page.inner_text("[data-label=departs]") == "another sample, not compared token by token"
-    assert page.locator("[data-lane=draft] [data-departs], [data-lane=draft] [data-departed]").count() == 0
+    assert page.inner_text("[data-label=diverges]") == "another sample, not compared token by token"
+    assert page.locator("[data-lane=draft] [data-diverges], [data-lane=draft] [data-diverged]").count() == 0
 
 
 @pytest.mark.slow
@@ -158,15 +158,15 @@ def test_the_first_divergent_token_is_marked_and_later_ones_set_apart(open_page,
 
     service.replayed = recorded("shared_noise")
     service.replayed = edited(service.replayed, agree_at_first)
-    departs = service.replayed[-1]["totals"]["draft_alone_departs"]
-    assert departs == 5
+    draft_divergence = service.replayed[-1]["totals"]["draft_divergence"]
+    assert draft_divergence == 5
     page = open_page()
     run_to_end(page)
-    marks = "all => all.map(one => [one.hasAttribute('data-departs'), one.hasAttribute('data-departed')])"
+    marks = "all => all.map(one => [one.hasAttribute('data-diverges'), one.hasAttribute('data-diverged')])"
     shown = page.eval_on_selector_all("[data-lane=draft] .sd-round", marks)
-    assert shown == [[i == departs, i >= departs] for i in range(len(shown))]
-    assert page.inner_text("[data-label=departs]") == "differs from the target at token 6"
-    assert page.locator("[data-lane=baseline] [data-departed]").count() == 0
+    assert shown == [[i == draft_divergence, i >= draft_divergence] for i in range(len(shown))]
+    assert page.inner_text("[data-label=diverges]") == "differs from the target at token 6"
+    assert page.locator("[data-lane=baseline] [data-diverged]").count() == 0
 
 
 def test_the_prompt_box_grows_with_its_text_up_to_four_lines(open_page):

@@ -97,7 +97,7 @@ def test_the_sampled_audit_takes_its_own_settings(proof_page, service):
 
 
 def shipped(name: str) -> list[Event]:
-    """Return the events of a shipped recording of a proof."""
+    """Return the events of a built-in recording of a proof."""
     text = (STATIC / "proof" / "recorded" / f"{name}.ndjson").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 

@@ -25,7 +25,7 @@ def end_of(events: list, index: int) -> float:
     return sum(event["round"][phase] for event in rounds(events)[: index + 1] for phase in phases)
 
 
-COMPARISONS = ("speedup", "identical", "divergence", "draft_alone_departs")
+COMPARISONS = ("speedup", "identical", "divergence", "draft_divergence")
 
 
 def figures_at(events: list, time: float) -> dict:

@@ -13,11 +13,11 @@ from helpers.accessible import assert_accessible
 from helpers.pages import PATIENCE_MS
 from playwright.sync_api import expect
 
+from specdemo.asset_paths import RECORDINGS
 from specdemo.cli.main import main
 from specdemo.lab.answers import run_answer
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records import recordings, trace_file
-from specdemo.shipped import RECORDINGS
 from specdemo.ui import stage
 from specdemo.ui.component import static_text
 
@@ -37,8 +37,8 @@ STATE = "() => location.href + document.body.outerHTML"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def shipped_recordings() -> Iterator[None]:
-    """Use the shipped recordings, not those that other tests of the page have put in their place."""
+def builtin_recordings() -> Iterator[None]:
+    """Use the built-in recordings, not those that other tests of the page have put in their place."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "FOLDER", RECORDINGS)
         yield

@@ -17,7 +17,7 @@ from helpers.stand_in import StandIn
 from helpers.tiny import service_of, tiny_pair
 
 from specdemo.records.limits import UserError
-from specdemo.service.shares import Visitor
+from specdemo.service.fairness import Visitor
 from specdemo.ui.controls import PLAIN_SETTINGS, SETTINGS, Controls
 from specdemo.ui.jobs import BUSY, CUT, EXPLAIN
 from specdemo.ui.streams import MIN_GAP_S, USUAL_GAP_S, PageJob, Stops, first_line, ndjson

@@ -20,8 +20,8 @@ from helpers.waiting import PATIENCE_S, until
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from specdemo.engine.race import replay_events
 from specdemo.records import recordings
-from specdemo.records.events import replay_events
 from specdemo.records.trace import dump
 from specdemo.records.trace_file import MAX_BYTES
 from specdemo.ui import stage
@@ -180,7 +180,7 @@ def test_stalled_uploads_do_not_block_others(url):
 
 def test_with_too_many_bytes_arriving_the_largest_body_is_given_up(url, monkeypatch):
     body = finished().to_json().encode()
-    monkeypatch.setattr(own_routes, "_arriving", posts.Arriving(4 * len(body)))
+    monkeypatch.setattr(own_routes, "_partial_bodies", posts.PartialBodies(4 * len(body)))
     with stalled(url, 3, sent=2 * len(body)):
         assert PLAIN.post(f"{url}specdemo-traces", content=body).status_code == 200
 

@@ -16,9 +16,9 @@ from helpers.waiting import until
 from starlette.testclient import TestClient
 
 from specdemo.records.limits import UserError
+from specdemo.service.fairness import Visitor
 from specdemo.service.queue import Bounds
 from specdemo.service.service import local_service
-from specdemo.service.shares import Visitor
 from specdemo.ui import streams
 from specdemo.ui.http import visitors
 from specdemo.ui.http.hosts import require_networks

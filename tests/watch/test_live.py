@@ -9,8 +9,9 @@ from helpers.waiting import PATIENCE_S
 from helpers.watched_runs import PROMPT, RAW, saved, seen, watching
 from helpers.watched_server import Answer, gated, json_answer, replayed, stand_in
 
+from specdemo.engine.race import replay_events
 from specdemo.records import trace_file
-from specdemo.records.events import ROUND_FIGURES, replay_events
+from specdemo.records.events import ROUND_FIGURES
 from specdemo.records.trace import WATCHED_VERSION, Finish, dump
 from specdemo.service.jobs import JobKind
 from specdemo.watch.llama_server import LlamaServerReader

@@ -1,4 +1,4 @@
-"""llama.cpp's own server with the embedded target: the counts shown are those it logs."""
+"""llama.cpp's own server with the built-in target: the counts shown are those it logs."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ import pytest
 from helpers.llama_server import LlamaServer, Mode, llama_server
 from helpers.waiting import until
 
-from specdemo.pairs.embedded import embedded_gguf
+from specdemo.pairs.builtin_target import builtin_gguf
 from specdemo.records import trace_file
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import Finish, Run
@@ -45,7 +45,7 @@ def draft(tmp_path_factory) -> Path:
 def plain(tmp_path_factory) -> Iterator[LlamaServer]:
     """The server without drafts."""
     log = tmp_path_factory.mktemp("none") / "log"
-    with llama_server(embedded_gguf(), "none", log=log) as server:
+    with llama_server(builtin_gguf(), "none", log=log) as server:
         yield server
 
 
@@ -55,7 +55,7 @@ def drafting(request, tmp_path_factory) -> Iterator[LlamaServer]:
     mode: Mode = request.param
     model = request.getfixturevalue("draft") if mode == "draft" else None
     log = tmp_path_factory.mktemp(mode) / "log"
-    with llama_server(embedded_gguf(), mode, model, log=log) as server:
+    with llama_server(builtin_gguf(), mode, model, log=log) as server:
         yield server
 
 

@@ -9,11 +9,11 @@ from helpers.watched_server import Answer, gated, replayed, stand_in
 
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish
+from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.service import RUNS_ONLY
-from specdemo.service.shares import Visitor
 from specdemo.watch.servers import Server
 from specdemo.watch.service import with_servers
 
@@ -39,7 +39,7 @@ def test_a_watched_server_is_asked_for_runs_alone(kind):
 
 
 @pytest.mark.parametrize(
-    "pair", [None, "embedded", "watch:Other", 7, ["watch:Box"], "Box", "http://127.0.0.1:1"]
+    "pair", [None, "built-in", "watch:Other", 7, ["watch:Box"], "Box", "http://127.0.0.1:1"]
 )
 def test_a_request_without_a_watched_server_gets_the_page_s_own_models(pair):
     own = Own()
@@ -58,11 +58,11 @@ def test_settings_are_checked_before_a_server_is_asked(opened, key, value):
 
 
 def test_servers_are_offered_next_to_the_page_s_own_models():
-    offered = with_servers(OfferedPairs("embedded", {"embedded": "Small"}), [Server("Box", "http://x")])
-    assert dict(offered.titles) == {"embedded": "Small", "watch:Box": "Box (watched)"}
-    assert offered.watched == {"watch:Box"} and offered.home == "embedded"
+    offered = with_servers(OfferedPairs("built-in", {"built-in": "Small"}), [Server("Box", "http://x")])
+    assert dict(offered.titles) == {"built-in": "Small", "watch:Box": "Box (watched)"}
+    assert offered.watched == {"watch:Box"} and offered.default == "built-in"
     assert (
-        with_servers(OfferedPairs("embedded"), [Server("Box", "http://x")]).titles["embedded"] == "embedded"
+        with_servers(OfferedPairs("built-in"), [Server("Box", "http://x")]).titles["built-in"] == "built-in"
     )
 
 

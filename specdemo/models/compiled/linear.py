@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from specdemo.models.compiled import compilation
 from specdemo.models.compiled.product import (
     INPUTS,
-    KINDS,
     MATRIX_FIELDS,
+    NUMBER_KINDS,
     multiply_share,
     pack,
     padded,
@@ -74,6 +74,6 @@ def compile_linears(model: M, rounded: bool) -> M:
     """Replace every linear layer of ``model``; its other layers compute in fp32. The model is changed."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and child.weight.dtype in KINDS:
+            if type(child) is nn.Linear and child.weight.dtype in NUMBER_KINDS:
                 setattr(parent, name, CompiledLinear(child.weight, child.bias, rounded))
     return model.float()

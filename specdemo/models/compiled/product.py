@@ -43,7 +43,7 @@ LINE_BYTES = 64
 PRODUCT_ARGUMENTS = 9
 
 BF16, FP16, FP32, INT8 = range(4)
-KINDS = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32, torch.int8: INT8}
+NUMBER_KINDS = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32, torch.int8: INT8}
 STORED = {BF16: vectors.I16, FP16: vectors.F16, FP32: vectors.F32, INT8: vectors.I8}
 BYTES = {BF16: 2, FP16: 2, FP32: 4, INT8: 1}
 
@@ -282,7 +282,7 @@ def pack(weight: Tensor, bias: Tensor | None = None, parts: int = 1, rounded: bo
         parts: Number of vectors of equal length that are joined to one input; each is padded by itself.
         rounded: Whether to round the weights to int8, with one scale per output.
     """
-    weight = weight.detach() if weight.dtype in KINDS else weight.detach().float()
+    weight = weight.detach() if weight.dtype in NUMBER_KINDS else weight.detach().float()
     outputs, inputs = weight.shape
     scales = torch.empty(0)
     if rounded:
@@ -294,7 +294,7 @@ def pack(weight: Tensor, bias: Tensor | None = None, parts: int = 1, rounded: bo
     stream = room_for(ordered.nbytes).view(ordered.dtype).view(ordered.shape).copy_(ordered)
     after = F.pad(scales, (0, -outputs % BLOCK)) if rounded else scales
     added = torch.empty(0) if bias is None else F.pad(bias.detach().float(), (0, -outputs % BLOCK))
-    kind = KINDS[weight.dtype]
+    kind = NUMBER_KINDS[weight.dtype]
     fields = [stream.data_ptr(), kind, PRODUCTS[kind].compile(), parts * width, blocks]
     fields += [tensor.data_ptr() if len(tensor) else 0 for tensor in (after, added)]
     return Matrix(outputs, inputs, (stream, after, added), torch.tensor(fields))

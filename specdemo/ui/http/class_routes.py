@@ -25,10 +25,10 @@ from specdemo.classroom.room import Room
 from specdemo.classroom.rooms import Rooms
 from specdemo.records.limits import UserError, show
 from specdemo.records.trace import dump
+from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
 from specdemo.service.queue import Stop
-from specdemo.service.service import EventSource
-from specdemo.service.shares import Visitor
+from specdemo.service.service import RunService
 from specdemo.ui import stage
 from specdemo.ui.component import DRESS, inline_json, static_text
 from specdemo.ui.component import PREFIX as STATIC
@@ -69,7 +69,7 @@ def class_routes(rooms: Rooms) -> list[Route]:
     return [*routes, Route(f"/{PREFIX}", _page), Route(at, _page)]
 
 
-def judge_with(service: EventSource, address: str, code: str) -> Judge:
+def judge_with(service: RunService, address: str, code: str) -> Judge:
     """Return the judge of a class's games. Its jobs count as one visitor's, at the teacher's address."""
     visitor = Visitor(address, f"class {code}")
 

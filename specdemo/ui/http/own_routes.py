@@ -14,15 +14,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from specdemo.engine.race import replay_lines
 from specdemo.lab.answers import run_answer
 from specdemo.records import recordings, trace_file
-from specdemo.records.events import replay_lines
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Run
 from specdemo.service.service import Service, State
 from specdemo.ui import stage
 from specdemo.ui.http.offline import player_page
-from specdemo.ui.http.posts import Arriving, RefusedError, json_reply, posted, require_few_values
+from specdemo.ui.http.posts import PartialBodies, RefusedError, json_reply, posted, require_few_values
 
 HEALTH, TRACES, LAB = "health", "specdemo-traces", "specdemo-lab"
 """The first part of the path of each group of routes."""
@@ -42,7 +42,7 @@ HEALTH_SENTENCES = {
 
 _slots = asyncio.Semaphore(MAX_CONVERSIONS)
 _uploads = asyncio.Semaphore(MAX_UPLOADS)
-_arriving = Arriving(MAX_UPLOADS * trace_file.MAX_BYTES)
+_partial_bodies = PartialBodies(MAX_UPLOADS * trace_file.MAX_BYTES)
 
 
 def own_routes() -> list[Route]:
@@ -75,7 +75,7 @@ async def _of_posted_run(request: Request, answer: Callable[[Run], Response]) ->
     Raises:
         UserError: The file is too large or no valid trace, or too many files are being sent.
     """
-    body = await posted(request, trace_file.MAX_BYTES, trace_file.TOO_LARGE, arriving=_arriving)
+    body = await posted(request, trace_file.MAX_BYTES, trace_file.TOO_LARGE, partial=_partial_bodies)
     if _uploads.locked():
         raise RefusedError(503, "Too many files are being sent; please try again in a minute.")
 

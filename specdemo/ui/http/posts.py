@@ -60,7 +60,7 @@ ERROR_HANDLERS: dict[Any, Any] = {UserError: _refuse, ClientDisconnect: _hang_up
 """Starlette's ``exception_handlers`` for the page's own routes, which refuse a request by an exception."""
 
 
-class Arriving:
+class PartialBodies:
     """The partly received bodies of requests to some routes, with a limit on their total size.
 
     Their number is not limited, so that clients that stop sending do not keep others out. If the total size
@@ -89,7 +89,7 @@ async def posted(
     max_bytes: int,
     too_large: str,
     within_s: float | None = None,
-    arriving: Arriving | None = None,
+    partial: PartialBodies | None = None,
 ) -> bytes:
     """Return the body of a request.
 
@@ -98,14 +98,14 @@ async def posted(
         max_bytes: The maximum size of the body.
         too_large: The sentence that refuses a larger body.
         within_s: The number of seconds that the body may take to arrive; ``READING_S`` by default.
-        arriving: The bodies that share a limit with this one; by default it shares none.
+        partial: The bodies that share a limit with this one; by default it shares none.
 
     Raises:
         RefusedError: With status 413, the body has more than ``max_bytes``; the rest is not read. With status
             408, it did not arrive in time, or was the largest when ``arriving`` exceeded its limit.
         ClientDisconnect: The client closed the connection.
     """
-    body, arriving = bytearray(), arriving or Arriving(max_bytes)
+    body, partial = bytearray(), partial or PartialBodies(max_bytes)
     if int(request.headers.get("content-length", 0)) > max_bytes:
         raise RefusedError(413, too_large)
     try:
@@ -115,9 +115,9 @@ async def posted(
                     body += part
                     if len(body) > max_bytes:
                         raise RefusedError(413, too_large)
-                    arriving.set_size(deadline, len(body))
+                    partial.set_size(deadline, len(body))
             finally:
-                arriving.forget(deadline)
+                partial.forget(deadline)
     except TimeoutError:
         raise RefusedError(408, "The request took too long to arrive; send it again.") from None
     return bytes(body)

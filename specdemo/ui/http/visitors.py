@@ -15,7 +15,7 @@ import gradio as gr
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from specdemo.service.shares import Visitor
+from specdemo.service.fairness import Visitor
 from specdemo.ui.http.gradio_internals import current_event, forget_session, idle_sessions
 
 TRUSTED = "FORWARDED_ALLOW_IPS"

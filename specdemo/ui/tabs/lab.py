@@ -12,7 +12,7 @@ from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
 from specdemo.records.trace import USUAL_K, Mode
 from specdemo.service.jobs import JobKind
-from specdemo.service.service import EventSource
+from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.streams import Stops, ndjson
@@ -20,7 +20,7 @@ from specdemo.ui.streams import Stops, ndjson
 LAB = "document.querySelector('#lab .sd-lab').lab"
 
 
-def build_lab(service: EventSource, pair: gr.Dropdown) -> Stops:
+def build_lab(service: RunService, pair: gr.Dropdown) -> Stops:
     """Add the tab's widgets and their events to the page that is being built.
 
     Args:
@@ -70,14 +70,14 @@ def _inputs() -> dict[str, gr.components.Component]:
         "k": gr.Number(USUAL_K, label="Draft length", precision=0, **hidden),
         "temperature": gr.Number(0.0, label="Temperature", **hidden),
         "max_new_tokens": gr.Number(NEW_TOKENS, label="New tokens per run", precision=0, **hidden),
-        "prompts": gr.Number(PROMPTS, label="Shipped prompts per point", precision=0, **hidden),
+        "prompts": gr.Number(PROMPTS, label="Built-in prompts per point", precision=0, **hidden),
         "prompt": gr.Textbox("", label="Your own prompt", **hidden),
         "mode": gr.Radio(list(map(str, Mode)), value=str(Mode.CHAT), label="Prompt mode", **hidden),
         "seed": gr.Number(0, label="Seed", precision=0, **hidden),
     }
 
 
-def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
+def measure_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
     """Return the function that the tab's buttons and the API endpoint ``measure`` call."""
 
     def measure(
@@ -97,7 +97,7 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
         ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
         contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
         apply to all points of a sweep, except to a sweep that varies the setting itself. Each point decodes
-        ``prompts`` shipped prompts, or your own ``prompt``: ``mode`` raw continues it, chat answers it.
+        ``prompts`` built-in prompts, or your own ``prompt``: ``mode`` raw continues it, chat answers it.
         ``max_new_tokens`` and ``seed`` apply to each run. ``pair`` is the name of the models, if there are
         several.
         """

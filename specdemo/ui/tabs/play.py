@@ -10,7 +10,7 @@ import gradio as gr
 
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_PROMPT_CHARS
 from specdemo.service.jobs import JobKind
-from specdemo.service.service import EventSource
+from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
 from specdemo.ui.streams import Stops, ndjson
@@ -37,7 +37,7 @@ OPENINGS = (
 )
 
 
-def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
+def build_play(service: RunService, pair: gr.Dropdown) -> Stops:
     """Add the tab's widgets and their events to the page that is being built.
 
     Args:
@@ -69,7 +69,7 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
     return stops
 
 
-def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
+def play_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
     """Return the function that each turn and the API endpoint ``play`` call."""
 
     def play(

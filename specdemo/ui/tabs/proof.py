@@ -17,7 +17,7 @@ from specdemo.proof.proof_request import (
 )
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
 from specdemo.service.jobs import JobKind
-from specdemo.service.service import EventSource
+from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.streams import Stops, ndjson
@@ -48,7 +48,7 @@ RULES = [
 ]
 
 
-def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
+def build_proof(service: RunService, pair: gr.Dropdown) -> Stops:
     """Add the tab's widgets and their events to the page that is being built.
 
     Args:
@@ -100,7 +100,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
     return stops
 
 
-def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
+def proof_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
     """Return the function that the three buttons and the API endpoint ``prove`` call."""
 
     def prove(
@@ -116,7 +116,7 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         """Check that speculative output is the target's own; yields the events as growing NDJSON.
 
         ``proof`` is "greedy", "shared-noise", "other-libraries" or "distribution". The first three decode
-        ``prompts`` (a number) shipped prompts with and without drafts, and compare the texts token by token;
+        ``prompts`` (a number) built-in prompts with and without drafts, and compare the texts token by token;
         "shared-noise" samples at ``temperature``, "other-libraries" decodes greedily as other libraries do,
         where texts may differ. "distribution" compares two samples of ``draws`` short
         continuations of ``prompt``, one with and one without drafts. ``rule`` is the verification rule of the

@@ -7,7 +7,7 @@ import gradio as gr
 
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.service.jobs import JobKind
-from specdemo.service.service import EventSource
+from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
 from specdemo.ui.streams import Stops, ndjson
@@ -20,7 +20,7 @@ VALUES = f"""async () => {{
 }}"""
 
 
-def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
+def build_quiz(service: RunService, pair: gr.Dropdown) -> Stops:
     """Add the quiz and its events to the page that is being built.
 
     Args:
@@ -56,7 +56,7 @@ def shown_questions() -> list[dict[str, Any]]:
     ]
 
 
-def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
+def quiz_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
     """Return the function that the button "Run it" and the API endpoint ``quiz`` call."""
 
     def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:

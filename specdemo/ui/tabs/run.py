@@ -9,13 +9,13 @@ from specdemo.records import limits
 from specdemo.records.limits import UserError
 from specdemo.records.trace import AUTO
 from specdemo.service.jobs import JobKind
-from specdemo.service.service import EventSource
+from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.http.visitors import visitor_of
 from specdemo.ui.streams import Stops, ndjson
 
 
-def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
+def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
     """Return the function that the button Run and the API endpoint ``run`` call."""
 
     def run(
@@ -62,7 +62,7 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
 
 
 def wire_recalibration(
-    service: EventSource, button: gr.Button, shown: gr.HTML, pair_choice: gr.Dropdown
+    service: RunService, button: gr.Button, shown: gr.HTML, pair_choice: gr.Dropdown
 ) -> None:
     """Make ``button`` measure the pass costs of the chosen pair again and show the result in ``shown``."""
 

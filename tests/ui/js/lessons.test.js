@@ -9,7 +9,7 @@ test("an address names a lesson that there is, or the first", () => {
   assert.deepEqual(asked.map((search) => lessonIn(search, names)), [2, 3, 0, 0, 0, 0, 0]);
 });
 
-const MOMENT = { recording: null, focus: undefined, ended: false, settled: 0, round: null, departure: false };
+const MOMENT = { recording: null, focus: undefined, ended: false, settled: 0, round: null, divergence: false };
 const ANSWERED = [{ answered: true }, { answered: false }, { recording: "five", focus: "baseline", ended: true }, { recording: "editor", round: {} }];
 
 /** The lesson's task -> a moment that does it, and moments that come near. */
@@ -18,7 +18,7 @@ const CASES = {
   2: [{ recording: "five", focus: "speculative", settled: 1 }, { recording: "five", focus: "speculative" }, { recording: "five", focus: "baseline", settled: 3 }, { recording: "email", settled: 1 }],
   3: ANSWERED,
   4: ANSWERED,
-  6: [{ departure: true }, { recording: "draft-alone", ended: true }],
+  6: [{ divergence: true }, { recording: "draft-alone", ended: true }],
   7: ANSWERED,
 };
 
@@ -40,6 +40,6 @@ test("the fifth lesson asks for both of its runs", () => {
 
 test("what was done at another visit stays done, and a page without a task has none", () => {
   const tasks = new Tasks(["6"]);
-  assert.equal(tasks.take("6", { ...MOMENT, departure: true }), false);
-  assert.equal(tasks.take("quiz", { ...MOMENT, departure: true }), false);
+  assert.equal(tasks.take("6", { ...MOMENT, divergence: true }), false);
+  assert.equal(tasks.take("quiz", { ...MOMENT, divergence: true }), false);
 });

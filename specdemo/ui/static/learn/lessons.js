@@ -167,7 +167,7 @@ const TASKS = {
   3: { steps: 1, step: ({ answered }) => answered },
   4: { steps: 1, step: ({ answered }) => answered },
   5: { steps: 2, step: ({ recording, ended }) => ["email", "too-long"].includes(recording) && ended && recording },
-  6: { steps: 1, step: ({ departure }) => departure },
+  6: { steps: 1, step: ({ divergence }) => divergence },
   7: { steps: 1, step: ({ answered }) => answered },
 };
 

@@ -30,9 +30,9 @@ const LABELS = {
     if (identical === false) return `differs from token ${divergence + 1}`;
     return alone ? "same probabilities" : "same text?";
   },
-  departs: ({ draft_alone_departs: departs, draft_alone_tokens: tokens }, rule, ended) => {
+  diverges: ({ draft_divergence, draft_alone_tokens: tokens }, rule, ended) => {
     if (hasResidual(rule)) return "another sample, not compared token by token";
-    if (departs !== null) return `differs from the target at token ${departs + 1}`;
+    if (divergence !== null) return `differs from the target at token ${divergence + 1}`;
     if (!tokens) return "";
     return ended ? "no token differs" : "no token differs so far";
   },
@@ -63,7 +63,7 @@ export class Figures {
     for (const [node] of this.labels) write(node, LABELS[node.dataset.label](totals, rule, ended));
     setData(this.root, "slower", totals.speedup !== null && isSlower(totals.speedup));
     setData(this.root, "identical", totals.identical);
-    this.root.toggleAttribute("data-departed", totals.draft_alone_departs !== null);
+    this.root.toggleAttribute("data-diverged", totals.draft_divergence !== null);
   }
 
   clear() {

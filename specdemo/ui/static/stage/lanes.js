@@ -27,7 +27,7 @@ export class LaneView {
     this.rounds = []; // every RoundNode built so far
     this.settled = 0; // the number of rounds that show their verdict
     this.pending = null; // the round that waits for its verdict
-    this.departure = null;
+    this.divergence = null;
     this.selected = null;
     this.setSpare(0);
   }
@@ -72,7 +72,7 @@ export class LaneView {
   build(entries, wanted) {
     for (let index = this.rounds.length; index < wanted; index += 1) {
       const node = new RoundNode(entries[index], this.pieces, this.endOf(index - 1));
-      node.markDeparted(this.departure);
+      node.markDiverged(this.divergence);
       this.rounds.push(node);
     }
   }
@@ -102,12 +102,12 @@ export class LaneView {
   }
 
   /**
-   * Mark all tokens from position `departure` of the output, the first that differs from the target; null marks none.
+   * Mark all tokens from position `divergence` of the output, the first that differs from the target; null marks none.
    */
-  markDeparture(departure) {
-    if (departure === this.departure) return;
-    this.departure = departure;
-    for (const node of this.rounds) node.markDeparted(departure);
+  markDivergence(divergence) {
+    if (divergence === this.divergence) return;
+    this.divergence = divergence;
+    for (const node of this.rounds) node.markDiverged(divergence);
   }
 
   /** Outline a round and scroll to it. */

@@ -1,4 +1,4 @@
-// Finished runs: shipped recordings, trace files, and the last run, which this browser has stored.
+// Finished runs: built-in recordings, trace files, and the last run, which this browser has stored.
 
 import { button, element, forget, recall, remember } from "../common/dom.js";
 import { linkTo, LINKED } from "./share.js";
@@ -15,13 +15,13 @@ const ARRIVAL_WORDS = "Recorded earlier.";
 const INVITATION = " Press Run for your own.";
 const LINK_WORDS = "Press Run to repeat this run. This is a recording of";
 
-/** The shipped recordings, each with its name, title, about, device, pair and figures; an empty list on failure. */
+/** The built-in recordings, each with its name, title, about, device, pair and figures; an empty list on failure. */
 export async function listRecordings(base) {
   const response = await fetch(new URL(`${PATH}/index.json`, base));
   return response.ok ? response.json() : [];
 }
 
-/** The events of a shipped recording as NDJSON. */
+/** The events of a built-in recording as NDJSON. */
 export async function fetchRecording(base, name) {
   return eventsFrom(await fetch(new URL(`${PATH}/${encodeURIComponent(name)}.ndjson`, base)));
 }

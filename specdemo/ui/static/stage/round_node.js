@@ -108,11 +108,11 @@ export class RoundNode {
     return this.entry.round.drafted.filter(({ status }) => status === "discarded");
   }
 
-  markDeparted(departure) {
+  markDiverged(divergence) {
     // The index of the round is also the position of its token: lanes that can differ add one token per round.
     const { index } = this.entry.round;
-    this.element.toggleAttribute("data-departed", departure !== null && index >= departure);
-    this.element.toggleAttribute("data-departs", departure !== null && index === departure);
+    this.element.toggleAttribute("data-diverged", divergence !== null && index >= divergence);
+    this.element.toggleAttribute("data-diverges", divergence !== null && index === divergence);
   }
 
   /**

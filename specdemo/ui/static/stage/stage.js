@@ -165,7 +165,7 @@ class Stage {
   }
 
   /**
-   * Begin a run whose events do not come from the component. `recording` is the name of a shipped recording, or null.
+   * Begin a run whose events do not come from the component. `recording` is the name of a built-in recording, or null.
    */
   beginOf(recording) {
     this.begin();
@@ -189,24 +189,24 @@ class Stage {
 
   /**
    * Show a recording in the way that a lesson needs: with a `topic` (see `Topic`) and a `pace` (the value of a pace
-   * button). `hold` pauses it at its start, `round` opens the round with this index (from 0), and `departure` goes to the
+   * button). `hold` pauses it at its start, `round` opens the round with this index (from 0), and `divergence` goes to the
    * first token at which the draft model alone differs from the target.
    */
-  async present({ recording, pace, hold, round, departure }, topic) {
+  async present({ recording, pace, hold, round, divergence }, topic) {
     this.topic.expect(topic);
     if (!(await this.toolbar.playRecording(recording))) return;
     if (pace) this.transport.setPace(pace);
     if (hold) this.player.pause(); // no frame has been drawn yet, so this pauses at the start
     if (round !== undefined) this.selection.open(round);
-    if (departure) this.showDeparture();
+    if (divergence) this.showDivergence();
   }
 
-  showDeparture() {
-    const departs = this.trace.end?.totals.draft_alone_departs ?? null;
-    if (departs === null) return;
+  showDivergence() {
+    const divergence = this.trace.end?.totals.draft_divergence ?? null;
+    if (divergence === null) return;
     this.player.seekEnd();
-    this.scroll.showToken(departs);
-    this.tell({ departure: true });
+    this.scroll.showToken(divergence);
+    this.tell({ divergence: true });
   }
 
   /** Stop the current run, if there is one, and leave the stage empty. */
@@ -291,8 +291,8 @@ class Stage {
     const settled = state[SPECULATIVE]?.settled ?? 0;
     for (const name of Object.keys(state)) this.lanes[name].show(trace.entries(name), state[name], player);
     this.passes.show(state);
-    this.lanes[BASELINE].markDeparture(totals?.divergence ?? null);
-    this.lanes[DRAFT].markDeparture(totals?.draft_alone_departs ?? null);
+    this.lanes[BASELINE].markDivergence(totals?.divergence ?? null);
+    this.lanes[DRAFT].markDivergence(totals?.draft_divergence ?? null);
     this.figures.show(totals, trace.start && this.rule, totals !== null && totals === trace.end?.totals);
     this.helps.show(totals, trace.start?.run ?? null);
     this.selection.strip.show(trace.entries(SPECULATIVE), settled);
@@ -339,11 +339,11 @@ class Stage {
   }
 
   /** Dispatch an event with the moment that is shown; lessons and classes listen to it. */
-  tell({ departure = false } = {}) {
+  tell({ divergence = false } = {}) {
     const { recording, trace, player, selection, root } = this;
     const round = selection?.microscope.open ? trace.entries(SPECULATIVE)[selection.index].round : null;
     const settled = trace.stateAt(player.time)[SPECULATIVE]?.settled ?? 0;
-    const detail = { recording, focus: root.dataset.focus, ended: root.dataset.state === "ended", settled, round, departure };
+    const detail = { recording, focus: root.dataset.focus, ended: root.dataset.state === "ended", settled, round, divergence };
     root.dispatchEvent(new CustomEvent("sd-moment", { bubbles: true, detail }));
   }
 

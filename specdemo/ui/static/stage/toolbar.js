@@ -43,7 +43,7 @@ export class Toolbar {
     return recordings;
   }
 
-  /** Play a shipped recording in place of the current run; resolves to true once it is shown, else to false. */
+  /** Play a built-in recording in place of the current run; resolves to true once it is shown, else to false. */
   playRecording(name) {
     return this.playInstead(() => fetchRecording(this.base, name), name);
   }

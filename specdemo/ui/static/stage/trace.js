@@ -5,7 +5,7 @@
 export const SPECULATIVE = "speculative";
 export const BASELINE = "baseline";
 export const DRAFT = "draft";
-const COMPARISONS = new Set(["speedup", "speedup_end_to_end", "identical", "divergence", "divergence_gap", "draft_alone_departs"]);
+const COMPARISONS = new Set(["speedup", "speedup_end_to_end", "identical", "divergence", "divergence_gap", "draft_divergence"]);
 
 /**
  * The rounds of a lane in order, as entries `{ lane, round, totals, from, draftEnd, verifyEnd, to, allEnded }`. `totals`

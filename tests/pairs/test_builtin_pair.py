@@ -1,4 +1,4 @@
-"""The real embedded pair: same bits, same tokens, same text, in the default precision on the CPU.
+"""The real built-in pair: same bits, same tokens, same text, in the default precision on the CPU.
 
 One short run on it is quick; the sweeps over drafters, prompts and precisions are in the slow group.
 """
@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.tiny import emitted
 
+from specdemo.asset_paths import BUILT_IN_DRAFT, BUILT_IN_FEATURE_DRAFT, BUILT_IN_N_GRAM
 from specdemo.bench.prompts import read_prompts
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
@@ -19,7 +20,6 @@ from specdemo.pairs.sources import Sources
 from specdemo.records.figures import first_difference
 from specdemo.records.limits import AUTO_PRECISION, UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, RunConfig
-from specdemo.shipped import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
@@ -38,13 +38,13 @@ def check_sameness(record, end):
     assert end["badge"]["kind"] == ("same" if where is None else "different")
 
 
-def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
-    calibration = Lanes(embedded_pair).calibrate(RunConfig(prompt="", max_new_tokens=128))
+def test_verification_logits_equal_the_baselines_bit_for_bit(builtin_pair):
+    calibration = Lanes(builtin_pair).calibrate(RunConfig(prompt="", max_new_tokens=128))
     if not calibration.rows:
-        return check_sameness(*run(embedded_pair, prompt="The sky is", mode="raw", max_new_tokens=40))
+        return check_sameness(*run(builtin_pair, prompt="The sky is", mode="raw", max_new_tokens=40))
     text = "The lighthouse stood on the northern cliff, and every evening its keeper climbed the stairs."
-    ids = torch.tensor(embedded_pair.tokenizer(text * 2)["input_ids"])
-    alone, together = (ModelRuntime(embedded_pair.target, calibration.rows) for _ in "ab")
+    ids = torch.tensor(builtin_pair.tokenizer(text * 2)["input_ids"])
+    alone, together = (ModelRuntime(builtin_pair.target, calibration.rows) for _ in "ab")
     for runtime in (alone, together):
         runtime.begin(256)
         runtime.prefill(ids[:7])
@@ -61,9 +61,9 @@ def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
 @pytest.mark.parametrize(
     ("drafter", "k"), [("draft-model", 3), ("lookup+feature", 3), ("lookup+feature", "auto")]
 )
-def test_greedy_output_is_the_targets(embedded_pair, drafter, k):
+def test_greedy_output_is_the_targets(builtin_pair, drafter, k):
     request = {"prompt": "Write a short story about a lighthouse.", "drafter": drafter, "k": k}
-    record, end = run(embedded_pair, **request, max_new_tokens=20)
+    record, end = run(builtin_pair, **request, max_new_tokens=20)
     check_sameness(record, end)
     rounds = record.lanes[SPECULATIVE].rounds
     # On a busy machine auto may choose to draft nothing.
@@ -71,14 +71,14 @@ def test_greedy_output_is_the_targets(embedded_pair, drafter, k):
 
 
 @pytest.fixture(scope="module")
-def written_alone(embedded_pair):
+def written_alone(builtin_pair):
     """The text of the target alone on one prompt of each category: request -> ids."""
     found = {}
     for prompt in read_prompts(ASSETS / "prompts.jsonl", 6):
         request = {"prompt": prompt.prompt, "mode": prompt.mode, "max_new_tokens": 16}
         config = parse_config(request)
         found[tuple(request.items())] = emitted(
-            Lanes(embedded_pair).baseline(config, embedded_pair.prompt_ids(config))
+            Lanes(builtin_pair).baseline(config, builtin_pair.prompt_ids(config))
         )
     return found
 
@@ -102,42 +102,43 @@ def written_alone(embedded_pair):
         ("early-exit", 2),
     ],
 )
-def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(
-    embedded_pair, written_alone, drafter, k
-):
+def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(builtin_pair, written_alone, drafter, k):
     for fixed, alone in written_alone.items():
-        record, _ = run(embedded_pair, **dict(fixed), drafter=drafter, k=k, baseline=False)
+        record, _ = run(builtin_pair, **dict(fixed), drafter=drafter, k=k, baseline=False)
         same = record.lanes[SPECULATIVE].ids == alone
         assert same or record.calibration.row_floor is None, fixed
 
 
 @pytest.mark.slow
-def test_the_draft_alone_writes_its_own_argmax_and_leaves_the_target(embedded_pair):
+def test_the_draft_alone_writes_its_own_argmax_and_leaves_the_target(builtin_pair):
     request = {"prompt": "The capital of France is", "mode": "raw", "max_new_tokens": 12}
-    record, end = run(embedded_pair, **request, draft_alone=True)
-    without, _ = run(embedded_pair, **request)
+    record, end = run(builtin_pair, **request, draft_alone=True)
+    without, _ = run(builtin_pair, **request)
     for lane in (SPECULATIVE, BASELINE):
         assert record.lanes[lane].ids == without.lanes[lane].ids
-    runtime, text = ModelRuntime(embedded_pair.draft), list(record.prompt_ids)
+    runtime, text = ModelRuntime(builtin_pair.draft), list(record.prompt_ids)
     runtime.begin(256)
     runtime.prefill(torch.tensor(text[:-1]))
     for token in record.lanes[DRAFT].ids:
         row = runtime.forward(torch.tensor(text[-1:]))[-1].argmax()
-        assert token == embedded_pair.id_map[row].item()
+        assert token == builtin_pair.id_map[row].item()
         text.append(token)
     totals = end["totals"]
-    departs = totals["draft_alone_departs"]
-    assert departs == first_difference(record.lanes[BASELINE].ids, record.lanes[DRAFT].ids) < 12
-    assert end["departure"] == f"The draft alone leaves the target's text at token {departs + 1}."
+    draft_divergence = totals["draft_divergence"]
+    assert draft_divergence == first_difference(record.lanes[BASELINE].ids, record.lanes[DRAFT].ids) < 12
+    assert (
+        end["draft_divergence"]
+        == f"The draft alone leaves the target's text at token {draft_divergence + 1}."
+    )
     assert totals["draft_alone_tokens_per_s"] > totals["baseline_tokens_per_s"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
-def test_shared_noise_repeats_the_sampled_baseline(embedded_pair, temperature):
+def test_shared_noise_repeats_the_sampled_baseline(builtin_pair, temperature):
     for seed in range(3):
         record, end = run(
-            embedded_pair,
+            builtin_pair,
             prompt="Tell me a story.",
             temperature=temperature,
             rule="shared-noise",
@@ -149,10 +150,10 @@ def test_shared_noise_repeats_the_sampled_baseline(embedded_pair, temperature):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", DTYPES)
-def test_in_every_precision_the_output_is_that_of_the_target_alone(embedded_pair, precision):
+def test_in_every_precision_the_output_is_that_of_the_target_alone(builtin_pair, precision):
     expected = "bf16" if precision == AUTO_PRECISION else precision
-    same = embedded_pair.precision == expected
-    pair = embedded_pair if same else load_sources(Sources(device="cpu", precision=precision))
+    same = builtin_pair.precision == expected
+    pair = builtin_pair if same else load_sources(Sources(device="cpu", precision=precision))
     for prompt in read_prompts(ASSETS / "prompts.jsonl", 2):
         for settings in (
             {"drafter": "draft-model", "k": 4},
@@ -176,33 +177,33 @@ def test_in_every_precision_the_output_is_that_of_the_target_alone(embedded_pair
         {"prompt": "Count: 1 2 3", "mode": "raw", "k": 12, "max_new_tokens": 3},
     ],
 )
-def test_unusual_prompts_give_a_right_run(embedded_pair, request_):
-    record, end = run(embedded_pair, **{"max_new_tokens": 10, **request_})
+def test_unusual_prompts_give_a_right_run(builtin_pair, request_):
+    record, end = run(builtin_pair, **{"max_new_tokens": 10, **request_})
     check_sameness(record, end)
     if record.config.mode == "raw":
-        prompt = b"".join(map(embedded_pair.pieces.piece, record.prompt_ids)).decode()
+        prompt = b"".join(map(builtin_pair.pieces.piece, record.prompt_ids)).decode()
         assert prompt == request_["prompt"]
 
 
 @pytest.mark.slow
-def test_a_finished_answer_ends_at_the_end_of_sequence_token(embedded_pair):
-    record, end = run(embedded_pair, prompt="What is the capital of France? Answer in one short sentence.")
+def test_a_finished_answer_ends_at_the_end_of_sequence_token(builtin_pair):
+    record, end = run(builtin_pair, prompt="What is the capital of France? Answer in one short sentence.")
     lane = record.lanes[SPECULATIVE]
-    assert lane.finish is Finish.EOS and lane.ids[-1] in embedded_pair.eos_ids
+    assert lane.finish is Finish.EOS and lane.ids[-1] in builtin_pair.eos_ids
     check_sameness(record, end)
 
 
-def test_a_prompt_beyond_the_context_is_refused(embedded_pair, monkeypatch):
-    monkeypatch.setattr(embedded_pair.target.config, "max_position_embeddings", 64)
+def test_a_prompt_beyond_the_context_is_refused(builtin_pair, monkeypatch):
+    monkeypatch.setattr(builtin_pair.target.config, "max_position_embeddings", 64)
     with pytest.raises(UserError, match="shorten it"):
-        run(embedded_pair, prompt="word " * 100, mode="raw", max_new_tokens=4)
+        run(builtin_pair, prompt="word " * 100, mode="raw", max_new_tokens=4)
 
 
 @pytest.mark.parametrize(
     ("folder", "most"),
-    [(EMBEDDED_DRAFT, 24_000_000), (EMBEDDED_FEATURE_DRAFT, 40_000_000), (EMBEDDED_N_GRAM, 9_000_000)],
+    [(BUILT_IN_DRAFT, 24_000_000), (BUILT_IN_FEATURE_DRAFT, 40_000_000), (BUILT_IN_N_GRAM, 9_000_000)],
 )
-def test_the_shipped_drafts_are_small_and_come_with_their_cards(folder, most):
+def test_the_builtin_drafts_are_small_and_come_with_their_cards(folder, most):
     shards = list(folder.glob("*.safetensors"))
     assert shards and max(path.stat().st_size for path in shards) <= 9_000_000
     assert sum(path.stat().st_size for path in shards) <= most
@@ -210,8 +211,8 @@ def test_the_shipped_drafts_are_small_and_come_with_their_cards(folder, most):
     assert "apache-2.0" in card.lower() and "acceptance" in card.lower()
 
 
-def test_the_shipped_drafts_read_the_targets_embedding(embedded_pair):
-    embedding = embedded_pair.target.stack.embedding
-    assert embedded_pair.draft.stack.embedding is embedding
-    assert embedded_pair.feature_draft.stack.embedding is embedding
-    assert embedded_pair.target.stack.output is embedding, "the embedded target ties them"
+def test_the_builtin_drafts_read_the_targets_embedding(builtin_pair):
+    embedding = builtin_pair.target.stack.embedding
+    assert builtin_pair.draft.stack.embedding is embedding
+    assert builtin_pair.feature_draft.stack.embedding is embedding
+    assert builtin_pair.target.stack.output is embedding, "the built-in target ties them"

@@ -1,6 +1,6 @@
 """The race advances the lane with the fewest seconds so far."""
 
-from specdemo.records.events import race
+from specdemo.engine.race import race
 from specdemo.records.trace import Round
 
 

@@ -11,11 +11,11 @@ from helpers.waiting import PATIENCE_S, until
 
 from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
+from specdemo.service.fairness import MAX_EACH, Visitor
 from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.service import Service, local_service
-from specdemo.service.shares import MAX_EACH, Visitor
 
 KINDS = ("run", "play", "class", "quiz", "prove", "measure")
 SHARE = (
@@ -42,27 +42,28 @@ def held() -> Iterator[ExitStack]:
 def test_a_visitor_has_one_job_of_a_kind_and_three_in_all(held, who, whose):
     queue = JobQueue()
     for kind in KINDS[:MAX_EACH]:
-        held.enter_context(queue.place(kind, who))
+        held.enter_context(queue.enqueued(kind, who))
         with pytest.raises(UserError, match=SHARE.format(whose)):
-            held.enter_context(queue.place(kind, who))
+            held.enter_context(queue.enqueued(kind, who))
     with pytest.raises(UserError, match=SHARE.format(whose)):
-        held.enter_context(queue.place(KINDS[-1], who))
+        held.enter_context(queue.enqueued(KINDS[-1], who))
     for other in (page(2), Visitor("10.0.0.2"), None, None):
-        held.enter_context(queue.place("run", other))
+        held.enter_context(queue.enqueued("run", other))
     held.close()
-    held.enter_context(queue.place("run", who))
+    held.enter_context(queue.enqueued("run", who))
 
 
 def test_an_address_with_over_half_of_a_full_queue_makes_room_for_others(held):
     queue = JobQueue(Bounds(max_waiting=6))
-    greedy = [held.enter_context(queue.place("run", page(number))) for number in range(6)]
+    greedy = [held.enter_context(queue.enqueued("run", page(number))) for number in range(6)]
     with pytest.raises(UserError, match="queue is full: 6 are waiting"):
-        held.enter_context(queue.place("run", page(7)))
+        held.enter_context(queue.enqueued("run", page(7)))
     others = [
-        held.enter_context(queue.place("run", page(10 + number, f"10.0.1.{number}"))) for number in range(3)
+        held.enter_context(queue.enqueued("run", page(10 + number, f"10.0.1.{number}")))
+        for number in range(3)
     ]
     with pytest.raises(UserError, match="queue is full: 6 are waiting"):
-        held.enter_context(queue.place("run", page(20, "10.0.1.9")))
+        held.enter_context(queue.enqueued("run", page(20, "10.0.1.9")))
     assert [place.refused is None for place in greedy] == [True] * 3 + [False] * 3, "the newest made room"
     with pytest.raises(UserError, match=r"your address had more than half of its places; please try again"):
         greedy[-1].require_kept()
