@@ -15,9 +15,12 @@ from specdemo.pairs.builtin_target import Progress, cache_folder, mended_target,
 from specdemo.pairs.calibrate import choose_threads
 from specdemo.pairs.compatible import notes_on
 from specdemo.pairs.hardware import (
+    Placement,
     arithmetic_of,
     best_device,
     chosen_device,
+    free_memory,
+    plan,
     precision_for,
     return_freed_memory,
 )
@@ -25,7 +28,6 @@ from specdemo.pairs.hub import Files, within
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.model_loader import DTYPES, NAMES, ROUNDED, Loader, tokenizer_of
 from specdemo.pairs.pair import Pair
-from specdemo.pairs.placement import Placement, free_memory, plan
 from specdemo.pairs.presets import ALLOWANCE, SLACK
 from specdemo.pairs.sources import Sources, draft_files, target_files
 from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision

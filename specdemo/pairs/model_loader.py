@@ -33,8 +33,8 @@ from specdemo.pairs.compatible import (
     require_rollback,
     require_same_tokens,
 )
+from specdemo.pairs.hardware import Placement
 from specdemo.pairs.hub import Files, counting_bar
-from specdemo.pairs.placement import Placement
 from specdemo.records.limits import UserError, reason_of
 
 if TYPE_CHECKING:  # numba takes half a second to import

@@ -34,7 +34,7 @@ class Sources:
         n_gram: A folder written by ``specdemo train --kind n-gram`` for this target. By default, the built-in
             target uses its own table, and other targets have none.
         device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models. By default CUDA if available; on a machine
-            with several GPUs, ``placement.plan`` then chooses the devices.
+            with several GPUs, ``hardware.plan`` then chooses the devices.
         precision: Precision of the weights of the target and of a draft that is a whole model: ``bf16``,
             ``fp32``, or on CPU ``int8``; ``auto`` for ``hardware.precision_for``. On CPU, drafts from
             ``specdemo train`` run in int8, as they are stored.

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from specdemo.asset_paths import BUILT_IN
 from specdemo.pairs.builtin_target import Progress, printing
-from specdemo.pairs.hardware import chosen_device
+from specdemo.pairs.hardware import chosen_device, free_memory
 from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.pair import Pair
-from specdemo.pairs.placement import free_memory
 from specdemo.pairs.presets import Preset, fitting, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.drafter_kinds import drafters_with

@@ -36,11 +36,11 @@ from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs import load as models
 from specdemo.pairs import model_loader
 from specdemo.pairs.compatible import require_rollback
+from specdemo.pairs.hardware import Placement, free_ram, plan
 from specdemo.pairs.hub import Files
 from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.model_loader import Loader
 from specdemo.pairs.pair import Pair
-from specdemo.pairs.placement import Placement, free_ram, plan
 from specdemo.pairs.sources import Sources
 from specdemo.records.drafter_kinds import EARLY_EXIT, KINDS
 from specdemo.records.limits import UserError
