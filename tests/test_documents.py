@@ -40,7 +40,7 @@ RETIRED = (
     "Sum the lesson up",
 )
 """Terms that readers did not understand; the glossary in ``specdemo/README.md`` has those in use."""
-OTHER_PROGRAMS = {"--per-request-spec-decode-metrics"}
+OTHER_PROGRAMS = {"--index-url", "--per-request-spec-decode-metrics"}
 """Options in the documents that are not ours."""
 OURS = {"specdemo", "python", "python3", "pip", "."}
 OTHERS = {"cd", "docker", "git", "hf", "pipx", "uvx"}
