@@ -198,8 +198,8 @@ def _agreed(sharing: list[tuple[Token, ...]]) -> list[tuple[Token, int]]:
 
 def _agreement(agreed: list[Token], target: list[int], pieces: PieceTable) -> str:
     if not agreed:
-        return "No first token was drafted by more than half of the class."
-    words = f"Most of the class drafted {quoted(pieces.text(token.id for token in agreed))}"
+        return "No first token was written by more than half of the class."
+    words = f"Most of the class wrote {quoted(pieces.text(token.id for token in agreed))}"
     accepted = [token.id for token in agreed if token.status is Status.ACCEPTED]
     if len(accepted) == len(agreed):
         return f"{words}; the target accepts all of it."
