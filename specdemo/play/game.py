@@ -160,9 +160,9 @@ class TurnEvents:
     """A builder of the events of one turn: ``judged`` for each drafter, then ``turn``.
 
     A ``judged`` event contains the ``score`` in the whole game, and the text that was ``cut`` from the draft.
-    The ``turn`` event contains the ``text`` so far, the ids ``written`` since the start of the game, the player
-    with the ``best`` draft, ``finish`` if the text cannot be continued, a ``sentence`` about the turn, and a
-    ``closing`` sentence about the game.
+    The ``turn`` event contains the ``text`` so far, the ids ``written`` since the start of the game, the
+    player with the ``best`` draft, and ``finish`` if the text cannot be continued. Its ``sentence`` is about
+    the turn, its ``closing`` about the game.
     """
 
     def __init__(self, request: TurnRequest, drafter: str, pieces: PieceTable):
