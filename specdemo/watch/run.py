@@ -169,7 +169,7 @@ class WatchedRun:
         rounds: list[Round] = []
         for count, certain in enumerate(lane.read(), 1):
             rounds += certain
-            text = f"{self._server.name} {words}: {count} events so far"
+            text = f"{self._server.name} {words}; events so far: {count}"
             fraction = min(1.0, count / self._config.max_new_tokens)
             yield {"type": "progress", "text": text, "fraction": fraction}
         return rounds
