@@ -1,9 +1,12 @@
 """Runs of a watched server with a baseline server that does not draft."""
 
+import json
+
 import pytest
 from helpers.watched_runs import RAW, saved, seen, undrafted, watching
 from helpers.watched_server import Answer, replayed, stand_in, streamed
 
+from specdemo.cli.main import main
 from specdemo.records import trace_file
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish, dump
@@ -31,6 +34,19 @@ def test_the_baseline_is_written_first_and_gives_speedup_and_badge(serve):
     assert {event["lane"] for event in events if event["type"] == "round"} == {"speculative", "baseline"}
     assert server.asked[0][1]["messages"] == alone.asked[0][1]["messages"]
     assert dict(trace_file.load(dump(saved(events))).totals) == events[-1]["totals"]
+
+
+def test_the_command_watch_prints_and_saves_a_row_for_each_prompt(serve, tmp_path, capsys):
+    server, alone = serve(replayed(NUMBERS)), serve(undrafted(NUMBERS))
+    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "watched.json"
+    prompts.write_text('{"id": "a", "category": "facts", "mode": "chat", "prompt": "abc"}\n')
+    options = ["--alone", alone.url + "/v1/", "--prompts", str(prompts), "--out", str(out)]
+    assert main(["watch", server.url, *options, "--max-new-tokens", "96"]) == 0
+    [row] = json.loads(out.read_text())["rows"]
+    assert row["speedup"] > 1.5 and "1 of 1" in capsys.readouterr().out
+    plain = serve(replayed("documented-sglang-chat-plain"), "sglang-models.json")
+    assert main(["watch", plain.url, *options[2:4], "--out", f"{out}.2"]) == 2
+    assert "does not report its rounds" in capsys.readouterr().err
 
 
 def test_a_race_of_two_texts_shows_where_they_diverge(serve):
