@@ -5,7 +5,7 @@ import random
 from dataclasses import asdict, replace
 
 import pytest
-from helpers.tiny import byte_tokenizer, tiny_pair
+from helpers.tiny import byte_tokenizer, service_of, tiny_pair
 
 from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.runtime import ModelRuntime
@@ -22,6 +22,7 @@ from specdemo.records.limits import (
 )
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Finish, Round, RunConfig, Status, TargetToken, Token
+from specdemo.service.jobs import JobKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "abca"
@@ -211,6 +212,11 @@ def test_the_pairs_drafter_plays_along_as_in_play(pair):
     wanted = one_round(pair, config, pair.prompt_ids(config))
     assert [token["id"] for token in event["model"]["drafted"]] == [token.id for token in wanted.drafted]
     assert event["target"] == own_text(pair, TEXT, len(event["target"]))
+
+
+def test_the_service_judges_a_class(pair):
+    *_, event = service_of(pair).events(JobKind.CLASS, {"text": "abc", "drafts": ["x"]}, lambda: False)
+    assert event["type"] == "class-judged"
 
 
 @pytest.mark.slow
