@@ -33,8 +33,7 @@ FIRST = 0x4E00  # the letter that stands for token 0: these targets seldom write
 
 
 def test_a_request_keeps_every_draft_in_the_order_given():
-    request = parse_class(GOOD)
-    assert request.text == GOOD["text"] and request.drafts == (" Paris", " a city", " Paris")
+    assert parse_class(GOOD).drafts == (" Paris", " a city", " Paris")
     assert len(parse_class({**GOOD, "drafts": ["x"] * MAX_CLASS_DRAFTS}).drafts) == MAX_CLASS_DRAFTS
 
 
@@ -172,13 +171,10 @@ def test_an_accepted_end_of_text_ends_a_draft_there(pair, ending):
     assert event["verdicts"][0]["round"]["emission"] is None
 
 
-def test_the_end_of_a_long_draft_is_cut_and_reported(pair):
+def test_the_end_of_a_long_draft_is_cut_and_an_empty_draft_gets_the_targets_next_token(pair, monkeypatch):
     event = judged_as_alone(pair, TEXT, ["0123456789abcdef", "0123456789abcdxy", "0123"])
     assert [one["cut"] for one in event["verdicts"]] == ["cdef", "cdxy", ""]
     assert len(event["model"]["drafted"]) == MAX_K and event["model"]["drafted_by"] == "draft-model"
-
-
-def test_a_draft_without_tokens_gets_the_targets_next_one(pair, monkeypatch):
     tokens = Pair.script_ids
     monkeypatch.setattr(Pair, "script_ids", lambda self, text: [] if text == "?" else tokens(self, text))
     event = judged_as_alone(pair, TEXT, ["?", "ab", "?"])
@@ -304,20 +300,14 @@ def test_the_class_agrees_while_more_than_half_of_those_left_write_the_same(draf
     assert [(PIECES.text([token["id"]]), token["count"]) for token in agreed] == most
 
 
-def test_agreed_tokens_have_the_targets_verdicts():
+def test_results_have_the_targets_verdicts_its_longest_text_and_the_best_drafts():
     event = results(["abq", "abq", "abr", "abq"], "abcdef")
     statuses = [(token["status"], token["rejected"]) for token in event["agreed"]]
     assert statuses == [(Status.ACCEPTED, False), (Status.ACCEPTED, False), (Status.DISCARDED, True)]
-
-
-def test_the_longest_are_all_drafts_with_the_most_accepted_tokens():
     assert results(["ab", "abc", "q", "abc", "abcx"], "abcdef")["longest"] == [1, 3, 4]
-    assert results(["q", "r"], "abcdef")["longest"] == []
-
-
-def test_the_targets_text_is_as_long_as_the_longest_round():
+    event = results(["q", "r"], "abcdef", model="abcd")
+    assert event["longest"] == [] and event["target"] == list(map(id_of, "abcde"))
     assert results(["ab", "q"], "abcdef")["target"] == list(map(id_of, "abc"))
-    assert results(["q"], "abcdef", model="abcd")["target"] == list(map(id_of, "abcde"))
 
 
 @pytest.mark.parametrize(

@@ -62,15 +62,6 @@ def test_the_agreeing_prefix_is_accepted_and_the_rest_is_corrected_and_discarded
     assert len(judged[MODEL]["round"]["drafted"]) == 3, "as long as the player's"
 
 
-def test_a_fully_accepted_draft_gets_a_bonus_token(pair, known):
-    text, written = known
-    judged, end = turn(pair, text, written)
-    assert statuses(judged[ONE]) == [Status.ACCEPTED] * 2
-    assert judged[ONE]["round"]["emission"]["status"] == Status.BONUS
-    assert end["written"] == alone(pair, text, 3)
-    assert judged[ONE]["score"]["streak"] == 2
-
-
 def test_a_draft_is_cut_at_the_maximum_length_and_the_sentence_reports_it(pair, known):
     text, _ = known
     judged, end = turn(pair, text, "0123456789abcdef")
@@ -79,9 +70,7 @@ def test_a_draft_is_cut_at_the_maximum_length_and_the_sentence_reports_it(pair, 
     assert len(judged[MODEL]["round"]["drafted"]) == MAX_K
 
 
-@pytest.mark.parametrize(
-    "draft", ["<img src=x onerror=alert(1)>", " ${x} {{y}}", "🎉é\n\t", "\u202e", "    ."]
-)
+@pytest.mark.parametrize("draft", ["<img src=x onerror=alert(1)>", "🎉é\n\t", "    ."])
 def test_whatever_is_drafted_the_text_is_the_targets(pair, draft):
     text, written, scores, sizes = "naïve 🎉", [], {}, []
     for _ in range(4):
@@ -103,6 +92,8 @@ def test_of_two_players_the_draft_with_more_accepted_tokens_extends_the_text(pai
         judged, end = turn(pair, text, *drafts)
         assert set(judged) == {ONE, TWO, MODEL}
         assert end["best"] == best and end["written"] == alone(pair, text, 3)
+        assert judged[best]["round"]["emission"]["status"] == Status.BONUS
+        assert (judged[best]["alpha"], judged[best]["score"]["streak"]) == (1, 2)
         other = judged[TWO if best == ONE else ONE]
         assert other["alpha"] == 0 and other["score"]["tokens"] == 1
         assert len(judged[MODEL]["round"]["drafted"]) == 2, "as long as the longer draft"
