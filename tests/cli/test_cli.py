@@ -129,10 +129,12 @@ def test_replay_shows_a_builtin_recording_by_its_name(capsys, tmp_path, monkeypa
     assert "Cannot read other: No such file or directory; choose a trace" in capsys.readouterr().err
 
 
-def test_a_preset_is_loaded_by_its_name(monkeypatch, pair):
+def test_the_options_for_models_arrive_at_the_loader(monkeypatch, pair):
     asked = []
     monkeypatch.setattr(
         specdemo.pairs.load, "load_sources", lambda sources, **_: asked.append(sources) or pair
     )
-    assert main([*GENERATE, "4", "--pair", "smollm2-1.7b"]) == 0
+    more = ["--pair", "smollm2-1.7b", "--precision", "fp32", "--device", "cpu"]
+    assert main([*GENERATE, "4", *more]) == 0
     assert asked[0].target == "HuggingFaceTB/SmolLM2-1.7B-Instruct" and len(asked[0].target_revision) == 40
+    assert (asked[0].precision, asked[0].device) == ("fp32", "cpu")
