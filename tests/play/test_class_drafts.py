@@ -92,14 +92,14 @@ def own_text(pair, text, tokens):
     return [token for round_ in rounds for token in round_.emitted]
 
 
-def drafts_near(pair, text, count):
+def drafts_near(pair, text):
     """Return drafts that diverge from the target's own text at any point, some longer than the maximum."""
     rng = random.Random(0)
     own = own_text(pair, text, MAX_K + 3)
-    drafts = []
-    for _ in range(count):
-        kept = own[: rng.choice([0, 0, 1, 2, 3, 5, 8, 11, len(own)])]
-        drafts.append(spelled([*kept, *rng.choices(range(pair.vocab), k=rng.randrange(1, 6))]))
+    drafts = [
+        spelled([*own[:kept], *rng.choices(range(pair.vocab), k=rng.randrange(1, 6))])
+        for kept in (0, 1, 2, 3, 5, 8, 11, len(own)) * 3
+    ]
     return [*drafts, spelled(own), spelled(own[:3]), *drafts[:5], "</s>", "x</s>y", "naïve \u00ff"]
 
 
@@ -130,7 +130,7 @@ def untimed(round_):
 )
 def test_every_draft_of_a_class_is_judged_as_it_is_alone(path, text, request):
     here = request.getfixturevalue(path)
-    drafts = drafts_near(here, text, 50)
+    drafts = drafts_near(here, text)
     event = judged_as_alone(here, text, drafts)
     assert len(event["verdicts"]) == len({tuple(here.script_ids(draft)) for draft in drafts})
     rounds = [one["round"]["drafted"] for one in event["verdicts"]]
