@@ -32,7 +32,7 @@ TARGET: dict[str, Any] = {
     "metavar": "ID|DIR",
     "help": "target: hub id or folder (default: %(default)s)",
 }
-DEVICE: dict[str, Any] = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if available)"}
+DEVICE: dict[str, Any] = {"metavar": "D", "help": "device: cpu, cuda, cuda:1, … (default: CUDA if available)"}
 THREADS: dict[str, Any] = {
     "type": int,
     "metavar": "N",
@@ -111,7 +111,7 @@ def add_run_options(
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     draft = "draft model: hub id, folder or none (default: %(default)s)"
-    precision = "auto (default), bf16, fp32, or on a CPU int8"
+    precision = "precision: auto (default), bf16, fp32, or int8 on a CPU"
     add("--pair", metavar="NAME", help="preset for --target and --draft")
     add("--target", **TARGET)
     add("--draft", default=BUILT_IN, metavar="ID|DIR|none", help=draft)

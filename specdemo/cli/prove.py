@@ -22,14 +22,11 @@ SHOWN = 8
 def add_to(commands: Any) -> None:
     parser = commands.add_parser("prove", help="compare outputs with the target's")
     parser.set_defaults(command=run)
-    parser.add_argument("--audit", type=int, metavar="N", help="number of texts compared token by token")
-    parser.add_argument(
-        "--distribution", type=int, metavar="N", help="number of draws for the distribution test"
-    )
-    parser.add_argument("--control", metavar="NAME", help=f"wrong rule to detect: {', '.join(Control)}")
-    parser.add_argument(
-        "--other-libraries", type=int, metavar="N", help="number of texts decoded like other libraries"
-    )
+    add = parser.add_argument
+    add("--audit", type=int, metavar="N", help="number of texts compared token by token")
+    add("--distribution", type=int, metavar="N", help="number of draws for the distribution test")
+    add("--control", metavar="NAME", help=f"wrong rule to detect: {', '.join(Control)}")
+    add("--other-libraries", type=int, metavar="N", help="number of texts decoded like other libraries")
     add_pair_options(parser)
 
 

@@ -89,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--max-seconds", type=float, default=Bounds.max_seconds, help=seconds)
     add("--only-pair", action="store_true", help="offer only the default pair")
     add("--allow-any-model", action="store_true", help="let visitors load models from the hub")
-    add("--mcp", action="store_true", help="also serve MCP")
+    add("--mcp", action="store_true", help="also run an MCP server")
     watch = "servers to watch, each with an optional baseline server, separated by commas"
     add("--watch", default="", metavar="NAME=URL[,URL]", help=watch)
     add("--cluster", metavar="ADDRESS", help="Ray cluster: auto, or the head's host:6379")

@@ -15,48 +15,21 @@ DEFAULT_LAYERS, DEFAULT_HEAD = 2, 12_288
 def add_to(commands: Any) -> None:
     parser = commands.add_parser("train", help="train a draft for a target")
     parser.set_defaults(command=run)
-    parser.add_argument("--target", **TARGET)
-    parser.add_argument(
-        "--kind",
-        choices=["model", "feature", "n-gram"],
-        default="model",
-        help="kind of draft (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--text",
-        type=Path,
-        metavar="DIR",
-        help="folder of text from specdemo write (default: write new text)",
-    )
-    parser.add_argument(
-        "--start",
-        type=Path,
-        metavar="DIR",
-        help="folder of a draft to continue from",
-    )
-    parser.add_argument("--device", **DEVICE)
+    add, kinds = parser.add_argument, ["model", "feature", "n-gram"]
+    add("--target", **TARGET)
+    add("--kind", choices=kinds, default="model", help="kind of draft (default: %(default)s)")
+    text = "folder of text from specdemo write (default: write new text)"
+    add("--text", type=Path, metavar="DIR", help=text)
+    add("--start", type=Path, metavar="DIR", help="folder of a draft to continue from")
+    add("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument("--steps", type=int, metavar="N", help="number of optimizer steps; reproducible")
-    budget.add_argument(
-        "--minutes",
-        type=float,
-        metavar="M",
-        help=f"time for writing, training and evaluation (default: {DEFAULT_MINUTES:g})",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("draft"),
-        metavar="DIR",
-        help="folder for the draft (default: draft/)",
-    )
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted training")
-    parser.add_argument(
-        "--layers", type=int, metavar="N", help=f"layers of a draft model (default: {DEFAULT_LAYERS})"
-    )
-    parser.add_argument(
-        "--head", type=int, metavar="N", help=f"tokens in the draft's vocabulary (default: {DEFAULT_HEAD})"
-    )
+    minutes = f"time for writing, training and evaluation (default: {DEFAULT_MINUTES:g})"
+    budget.add_argument("--minutes", type=float, metavar="M", help=minutes)
+    add("--out", type=Path, default=Path("draft"), metavar="DIR", help="new draft (default: draft/)")
+    add("--resume", action="store_true", help="continue an interrupted training")
+    add("--layers", type=int, metavar="N", help=f"layers of a draft model (default: {DEFAULT_LAYERS})")
+    add("--head", type=int, metavar="N", help=f"size of the draft's vocabulary (default: {DEFAULT_HEAD})")
     add_run_options(parser, ["seed"])
 
 

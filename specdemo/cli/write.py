@@ -13,30 +13,15 @@ from specdemo.records.output import require_writable_folder
 def add_to(commands: Any) -> None:
     parser = commands.add_parser("write", help="have a target write training text")
     parser.set_defaults(command=run)
-    parser.add_argument("--target", **TARGET)
-    parser.add_argument("--device", **DEVICE)
-    parser.add_argument(
-        "--tokens",
-        type=int,
-        default=1_000_000,
-        metavar="N",
-        help="minimum number of tokens in the folder (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("text"),
-        metavar="DIR",
-        help="new folder, or folder of earlier text (default: text/)",
-    )
-    parser.add_argument(
-        "--without",
-        type=Path,
-        nargs="+",
-        default=[PROMPTS],
-        metavar="FILE.jsonl",
-        help="prompts to avoid in the text (default: the built-in prompts)",
-    )
+    add = parser.add_argument
+    add("--target", **TARGET)
+    add("--device", **DEVICE)
+    tokens = "minimum number of tokens in the folder (default: %(default)s)"
+    add("--tokens", type=int, default=1_000_000, metavar="N", help=tokens)
+    out = "new folder, or folder of earlier text (default: text/)"
+    add("--out", type=Path, default=Path("text"), metavar="DIR", help=out)
+    avoided = "prompts to avoid in the text (default: the built-in prompts)"
+    add("--without", type=Path, nargs="+", default=[PROMPTS], metavar="FILE.jsonl", help=avoided)
     add_run_options(parser, ["seed"])
 
 
