@@ -47,7 +47,7 @@ def test_generate_shows_the_draft_alone_and_its_divergence(capsys, pair):
     lanes = {name: lane.ids for name, lane in load(captured.out).lanes.items()}
     assert set(lanes) == {"speculative", "draft"}
     divergence = first_difference(lanes["speculative"], lanes["draft"])
-    assert f"at token {divergence + 1}." in captured.err
+    assert f"token {divergence + 1}" in captured.err
     before, after = map(pair.pieces.text, (lanes["draft"][:divergence], lanes["draft"][divergence:]))
     visible = {code: chr(0x2400 + code) for code in range(32)}
     shown = captured.err.rpartition("\n\n")[2]

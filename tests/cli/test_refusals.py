@@ -35,7 +35,7 @@ generate x --draft FILE | --draft must be a hub id or a folder
 generate x --feature-draft /nowhere | --feature-draft must be a folder, got /nowhere.
 generate x --n-gram LONG | File name too long; choose
 generate x --target LONG --draft none | File name too long; choose
-generate x --target gpt2 | The built-in draft fits only the built-in target
+generate x --target gpt2 | fits only the built-in target
 generate x --draft none | This pair has no draft model
 generate x --target gpt2 --draft none --drafter n-gram | This pair has no n-gram table
 generate x --json /nowhere/x.json | Cannot write /nowhere/x.json
@@ -45,7 +45,7 @@ replay / | Cannot read /: Is a directory
 replay FILE | This file is not a specdemo trace
 replay LONG | File name too long
 replay story-sampled --html /nowhere/x.html | Cannot write /nowhere/x.html
-bench --out bench.json --prompts /dev/zero | /dev/zero has more than 100 MB
+bench --out bench.json --prompts /dev/zero | 100 MB
 bench --out bench.json --prompts nested.jsonl | nested.jsonl, line 1: expected
 bench --out bench.json --prompts /nowhere | Cannot read the prompts
 BENCH --out pipe | pipe: it is not a regular file
@@ -57,9 +57,8 @@ BENCH --temperature 0,nan | temperature must be
 BENCH --draft none --drafters n-gram,lookup+model | This pair has no draft model
 BENCH --repeats 0 | --repeats must be at least 1
 BENCH --limit 0 | --limit must be at least 1
-BENCH --cluster auto --replicas 0 | --replicas takes
-BENCH --cluster auto --replica-cpus nan | --replica-cpus takes
-BENCH --cluster auto --threads 1 | --threads is for models on this machine
+BENCH --cluster auto --replicas 0 | specdemo: --replicas
+BENCH --cluster auto --threads 1 | specdemo: --threads
 BENCH --peers --k 2,4 | --peers needs one draft length
 BENCH --peers --out FILE | exists already; choose a new file
 BENCH --peers --gguf /nowhere | --gguf must be a file, got /nowhere.
@@ -88,9 +87,8 @@ train --minutes nan | --minutes must be more than 0, got nan.
 train --text /nowhere | --text must be a folder
 train --out FILE/draft | Cannot write
 serve --watch x | --watch must be NAME=URL
-serve --replicas 0 | --replicas takes
+serve --replicas 0 | specdemo: --replicas
 serve --replicas built-in=1,nope=1 | --replicas names nope
-serve --replica-gpus nan | --replica-gpus one of at least 0
 serve --precision bf17 | invalid choice: 'bf17'
 serve --pair nope | invalid choice: 'nope'
 serve --device gpu | Unknown device
@@ -98,18 +96,18 @@ serve --threads 1000000 | the number of processors, got 1000000.
 serve SPECDEMO_THREADS=-1 | --threads must be between 1 and
 serve --target gpt2 | --target needs --draft
 serve --max-waiting -1 | --max-waiting must be between 0 and 1,000
-serve --max-seconds nan | --max-waiting must be between 0 and 1,000
-serve --allow-host a/b | --allow-host takes names
-serve --allow-frame a/b | --allow-frame takes names
-serve --trust-proxy proxy | --trust-proxy takes addresses
+serve --max-seconds nan | nan.
+serve --allow-host a/b | specdemo: --allow-host
+serve --allow-frame a/b | specdemo: --allow-frame
+serve --trust-proxy proxy | specdemo: --trust-proxy
 serve --port 70000 | --port must be between 1 and 65535, got 70000.
 serve --port TAKEN | is in use; choose another with --port.
 serve --host nowhere.invalid | Cannot listen on nowhere.invalid
 serve --host ::ffff:127.0.0.1 | Cannot listen on ::ffff:127.0.0.1
 serve --host fe80::1%eth0 | --host must be an address without a zone, got 'fe80::1%eth0'.
 serve --host LONG | --host must be an address or a name
-serve --root-path specdemo | --root-path takes a path such as /specdemo
-serve --root-path ../x | --root-path takes a path such as /specdemo
+serve --root-path specdemo | a path such as /specdemo
+serve --root-path ../x | a path such as /specdemo
 serve SPECDEMO_MCP=maybe | SPECDEMO_MCP must be true or false, got 'maybe'.
 """.strip().splitlines()
 STANDS_FOR = {

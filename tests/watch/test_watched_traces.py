@@ -62,7 +62,7 @@ def test_only_a_watched_trace_may_have_drafts_longer_than_the_programs_own(trace
         with_probabilities(one)
         long_draft(one, length)
     assert trace_file.load(dump(own)).watched is None
-    with pytest.raises(UserError, match=r"drafted has 13 entries; at most 12 are allowed"):
+    with pytest.raises(UserError, match=r"drafted has .*\b12\b"):
         trace_file.load(dump(longer))
 
 
@@ -70,15 +70,15 @@ def test_only_a_watched_trace_may_have_drafts_longer_than_the_programs_own(trace
     ("spoil", "words"),
     [
         (as_own, r"drafted\[0\]\.q is missing|emission\.prob is missing"),
-        (lambda trace: trace.update(watched=None), "its version is not that of its kind of run"),
-        (lambda trace: trace.pop("watched"), "its version is not that of its kind of run"),
-        (lambda trace: trace.update(version=1), "its version is not that of its kind of run"),
-        (lambda trace: trace.update(version=3), "made by a newer specdemo"),
+        (lambda trace: trace.update(watched=None), "version"),
+        (lambda trace: trace.pop("watched"), "version"),
+        (lambda trace: trace.update(version=1), "version"),
+        (lambda trace: trace.update(version=3), "newer specdemo"),
         (lambda trace: long_draft(trace, 129), "drafted"),
         (lambda trace: trace["watched"].update(rounds="yes"), "watched.rounds"),
         (lambda trace: trace["watched"].update(silent=["x."] * 9), "watched.silent"),
         (lambda trace: trace["watched"].update(url="http://x"), "watched"),
-        (lambda trace: draft_of(trace)[0].update(raw_p=1.5), "raw_p must be a probability"),
+        (lambda trace: draft_of(trace)[0].update(raw_p=1.5), "raw_p must be"),
         (lambda trace: trace["pieces"].pop("0"), r"has no entry for token 0"),
     ],
     ids=range(11),
