@@ -1,8 +1,5 @@
-"""Speculative decoding you can watch: the engine, the race against the target alone, the page and the bench.
-
-The names in ``__all__`` are the public API. Each is imported on first use, so importing the package does not
-load torch.
-"""
+"""Speculative decoding you can watch. The names in ``__all__`` are the public API. Each is imported on first
+use, so that importing the package does not load torch."""
 
 import os
 from importlib import import_module

@@ -1,5 +1,3 @@
-"""``python -m specdemo``."""
-
 from specdemo.cli.main import main
 
 raise SystemExit(main())

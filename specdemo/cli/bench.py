@@ -26,33 +26,31 @@ from specdemo.records.trace import RunConfig
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
-    parser = commands.add_parser("bench", help="measure speculation against the baseline over a prompt set")
+    parser = commands.add_parser("bench", help="measure speedups over many prompts")
     parser.set_defaults(command=run)
     add_bench_options(parser)
     add = parser.add_argument
-    add("--drafters", default=RunConfig.drafter, metavar="A,B", help="default: %(default)s")
+    add("--drafters", default=RunConfig.drafter, metavar="A,B", help="drafters (default: %(default)s)")
     add("--k", default=str(RunConfig.k), metavar="N,N,auto", help="draft lengths (default: %(default)s)")
     add("--rule", **SAMPLED_RULE)
-    add("--peers", action="store_true", help="compare with other libraries, at temperature 0 on CPU")
-    add("--gguf", type=Path, metavar="FILE", help="target as a GGUF file for llama.cpp (default: built-in)")
+    add("--peers", action="store_true", help="also measure other libraries, greedily on a CPU")
+    add("--gguf", type=Path, metavar="FILE", help="target file for llama.cpp (default: built-in)")
     add_pair_options(parser)
     add_cluster_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure all rows of the table, write them to a file and print the table; return 0."""
     ks = listed(options.k, draft_length, "--k")
     alone = (options.temperature, options.rule, options.repeats, options.cluster) == ("0", None, 1, None)
     if options.peers and not (alone and len(ks) == 1):
         raise UserError(
-            "--peers measures greedily, once, on this machine, at one --k; "
-            "leave out --temperature, --rule, --repeats and --cluster."
+            "--peers needs one draft length and greedy, single runs on this machine; "
+            "set one --k, and leave out --temperature, --rule, --repeats and --cluster."
         )
     if options.peers and options.out.exists():
-        raise UserError(f"{options.out} exists; choose another name for --out.")
+        raise UserError(f"{options.out} exists already; choose a new file with --out.")
     if options.gguf and not options.gguf.is_file():
-        raise UserError(f"--gguf takes a file, and {options.gguf} is not one.")
+        raise UserError(f"--gguf must be a file, got {options.gguf}.")
     prompts = read_prompts(options.prompts, options.limit)
     settings = bench_settings(options, listed(options.drafters, str, "--drafters"), ks)
     settings.check(prompts)

@@ -1,4 +1,4 @@
-"""The exit statuses of the commands, and the state of their output streams."""
+"""The exit statuses of the commands, and their output streams."""
 
 import io
 import os
@@ -11,18 +11,11 @@ from specdemo.records.output import disk_is_full
 
 REFUSED = 2
 INTERRUPTED = 130
-TERMINATED = 143
-"""The exit status that a shell reports for a program that was ended by the signal SIGTERM."""
-CLOSED_PIPE = 141
-"""The exit status that a shell reports for a program that was ended by the signal SIGPIPE."""
+TERMINATED, CLOSED_PIPE = 143, 141  # as a shell reports a program that SIGTERM or SIGPIPE ended
 
 
 def exit_status(program: Callable[[], int]) -> int:
-    """Call ``program`` and return its exit status.
-
-    If it raises ``UserError``, or standard output is closed, or it or a disk is full, or a file cannot be
-    used, print a sentence and return 2. Return 130 after an interrupt, and 141 if the output pipe is closed.
-    """
+    """Call ``program`` and return its exit status; print errors of the user or of a file as one sentence."""
     try:
         _prepare_streams()
         try:
@@ -41,7 +34,9 @@ def exit_status(program: Callable[[], int]) -> int:
         if not disk_is_full(error):
             if error.filename is None:
                 raise
-            return _refused(f"Cannot use {error.filename}: {error.strerror}; choose another.")
+            return _refused(
+                f"Cannot use {error.filename}: {error.strerror}; choose a different file or folder."
+            )
         try:
             sys.stdout.flush()
         except OSError:
@@ -51,19 +46,18 @@ def exit_status(program: Callable[[], int]) -> int:
 
 
 def utf8_output() -> None:
-    """Make standard output UTF-8, for data; text for people has the encoding of the terminal."""
+    """Make standard output UTF-8, for data; text for people keeps the encoding of the terminal."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
 
 
 def _prepare_streams() -> None:
-    """Check that standard output is open; let it replace characters that its encoding lacks."""
-    if sys.stderr is None:  # Python's way to say that it is closed
+    if sys.stderr is None:  # it is closed
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         raise UserError("Standard output is closed; redirect it to a file or to /dev/null.")
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":  # for ASCII terminals
         sys.stdout.reconfigure(errors="replace")
 
 

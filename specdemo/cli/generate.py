@@ -20,16 +20,14 @@ from specdemo.records.output import require_writable, write_text
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
     parser = commands.add_parser("generate", help="decode one prompt in the terminal")
     parser.set_defaults(command=run)
     add_run_options(parser)
-    parser.add_argument("--json", metavar="FILE", help="write the whole run as JSON; - for standard output")
+    parser.add_argument("--json", metavar="FILE", help="save the run as JSON; - is standard output")
     add_pair_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Decode the prompt and print the tokens as they are decoded; return 0."""
     for name in ("prompt", "script"):
         require_utf8(name, getattr(options, name))
     config = parse_config({name: getattr(options, name) for name in RUN_FIELDS})

@@ -23,33 +23,27 @@ from specdemo.lab.points import EXPERIMENTS, SWEEPS, TEMPERATURE, points_csv, po
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.output import require_writable, write_text
 
-CHOSEN = (*RUN_SETTINGS, "drafter")
-"""The fields of ``RunConfig`` that have an option here; the experiment sets all other fields."""
+CHOSEN = (*RUN_SETTINGS, "drafter")  # the experiment sets all other fields of ``RunConfig``
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
-    parser = commands.add_parser("lab", help="measure what determines the speedup, one condition at a time")
+    parser = commands.add_parser("lab", help="measure what determines the speedup")
     parser.set_defaults(command=run)
     measured = (*EXPERIMENTS, *CONDITIONS)
     parser.add_argument("experiment", choices=measured, metavar="SWEEP", help=", ".join(measured))
     parser.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv", help="file for the results")
     add_run_options(parser, CHOSEN, default=None)
     parser.add_argument("--rule", **SAMPLED_RULE)
-    parser.add_argument("--limit", type=int, metavar="N", help="use N built-in prompts per point")
+    parser.add_argument("--limit", type=int, metavar="N", help="number of built-in prompts")
     add_pair_options(parser)
     add_cluster_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure the experiment, and print each point as it is measured; return 0.
-
-    If the command ends early, the points measured so far are still written to the file.
-    """
     if options.out and options.out.suffix not in (".json", ".csv"):
-        raise UserError(f"--out takes a file that ends in .json or .csv, not {options.out}.")
+        raise UserError(f"--out must be a file that ends in .json or .csv, got {options.out}.")
     if options.cluster and options.experiment not in SWEEPS:
-        raise UserError(f"--cluster works with sweeps, not with {options.experiment}; leave it out.")
+        raise UserError(f"--cluster supports only sweeps, got {options.experiment}; leave out --cluster.")
     chosen = {name: getattr(options, name) for name in (*CHOSEN, "rule")}
     request = {name: value for name, value in chosen.items() if value is not None}
     # ``parse_config`` checks the rule together with the temperature. Leave the rule out if the sweep sets its
@@ -79,12 +73,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_points(points: Iterable[Any], about: Mapping[str, Any], out: Path | None) -> None:
-    """Print points as they arrive, then write all of them to ``out``, even if the command ends early."""
     measured = []
     try:
         for point in points:
             print(point, flush=True)
             measured.append(point)
-    finally:
+    finally:  # the command may end early
         if out and measured:
             write_text(out, points_csv(measured) if out.suffix == ".csv" else points_json(measured, about))

@@ -1,7 +1,5 @@
-"""The entry point of the command line.
-
-Each command is a module. Its ``add_to`` adds the options; its ``run`` checks them before it imports torch.
-"""
+"""The entry point of the command line. A command is a module: ``add_to`` adds its options, and ``run`` checks
+them before it imports torch, and returns the exit status."""
 
 import argparse
 import signal
@@ -17,11 +15,7 @@ COMMANDS = (serve, generate, replay, site, fetch, write, train, bench, watch, pr
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status.
-
-    Args:
-        arguments: The command-line arguments; None means those of the process.
-    """
+    """Run one command and return its exit status; None means the arguments of the process."""
 
     def command() -> int:
         options = parsed(sys.argv[1:] if arguments is None else arguments)
@@ -36,21 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options of a command; ``command`` is the function to call.
-
-    Those of ``serve`` may also come from the environment. The command line overrides them.
-
-    Raises:
-        UserError: An environment variable has no valid value.
-    """
+    """Return the options of a command; ``command`` is the function to call."""
     words = [*arguments]
-    if words[:1] == ["serve"]:
+    if words[:1] == ["serve"]:  # the command line overrides the environment
         words[1:1] = serve.environment_arguments()
     return command_parser().parse_args(words)
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="specdemo", description="Speculative decoding you can watch.")
     parser.add_argument("--version", action="version", version=f"specdemo {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

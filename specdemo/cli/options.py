@@ -1,7 +1,4 @@
-"""The options that several commands share: for a run, for a pair of models, and for a cluster.
-
-Each option for a run sets a field of ``RunConfig``; ``limits.parse_config`` checks the values.
-"""
+"""The options that several commands share: for a run, for a pair of models, and for a cluster."""
 
 import argparse
 import os
@@ -33,13 +30,13 @@ from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 TARGET: dict[str, Any] = {
     "default": BUILT_IN,
     "metavar": "ID|DIR",
-    "help": "hub id or folder of the target (default: %(default)s)",
+    "help": "target: hub id or folder (default: %(default)s)",
 }
-DEVICE: dict[str, Any] = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if available)"}
+DEVICE: dict[str, Any] = {"metavar": "D", "help": "device: cpu, cuda, cuda:1, … (default: CUDA if available)"}
 THREADS: dict[str, Any] = {
     "type": int,
     "metavar": "N",
-    "help": "threads that compute on a CPU (default: OMP_NUM_THREADS, or one for each core)",
+    "help": "CPU threads (default: OMP_NUM_THREADS, or one per core)",
 }
 SAMPLED_RULE = {
     "choices": SAMPLED_RULES,
@@ -48,20 +45,17 @@ SAMPLED_RULE = {
 
 
 def draft_length(text: str) -> int | str:
-    """Parse a draft length: an integer or ``auto``. Raise ``ValueError`` for other text."""
     return AUTO if text == AUTO else int(text)
 
 
 def _unchecked_draft_length(text: str) -> int | str:
-    """Parse a draft length; return invalid text unchanged, so that ``parse_config`` reports it."""
-    with suppress(ValueError):
+    with suppress(ValueError):  # ``parse_config`` reports invalid text
         return draft_length(text)
     return text
 
 
 def require_utf8(name: str, text: str) -> None:
-    """Refuse an argument with bytes that are not UTF-8, which Python turns into lone surrogates."""
-    if any("\udc80" <= char <= "\udcff" for char in text):
+    if any("\udc80" <= char <= "\udcff" for char in text):  # Python's form of bytes that are not UTF-8
         raise UserError(f"The {name} is not UTF-8; check the encoding of the terminal or the script.")
 
 
@@ -69,25 +63,25 @@ RUN_FIELDS = tuple(RunConfig.__dataclass_fields__)
 _ARGUMENTS: dict[str, dict[str, Any]] = {
     "prompt": {"metavar": "PROMPT", "help": "prompt to answer"},
     "mode": {"help": "continue the prompt instead of answering it"},
-    "k": {"type": _unchecked_draft_length, "metavar": "N|auto", "help": f"draft length, at most {MAX_K}"},
+    "k": {"type": _unchecked_draft_length, "metavar": "N|auto", "help": f"draft length, 1 to {MAX_K}"},
     "temperature": {
         "metavar": "T",
-        "help": f"sampling temperature, at most {MAX_TEMPERATURE:g}; 0 is greedy",
+        "help": f"sampling temperature, 0 (greedy) to {MAX_TEMPERATURE:g}",
     },
     "top_k": {
         "metavar": "K",
-        "help": f"sample from the K most likely tokens, at most {MAX_TOP_K:,}; 0 is all",
+        "help": f"sample from the K most likely tokens, up to {MAX_TOP_K:,}; 0 is all",
     },
     "top_p": {"metavar": "P", "help": "sample from the most likely tokens with total probability P"},
-    "rule": {"default": None, "help": "default: greedy at temperature 0, else rejection"},
-    "drafter": {"metavar": "NAME", "help": ", ".join(DRAFTERS)},
+    "rule": {"default": None, "help": "verification rule (default: greedy at temperature 0, else rejection)"},
+    "drafter": {"metavar": "NAME", "help": f"drafter: {', '.join(DRAFTERS)}"},
     "script": {"metavar": "TEXT", "help": "text that the scripted drafter proposes"},
-    "seed": {"metavar": "S", "help": "seed of the random draws"},
-    "max_new_tokens": {"metavar": "N", "help": f"maximum number of new tokens, at most {MAX_NEW_TOKENS:,}"},
-    "baseline": {"help": "also run the target alone and compare"},
-    "draft_alone": {"help": "also run the draft model alone and show where its text diverges"},
+    "seed": {"metavar": "S", "help": "random seed"},
+    "max_new_tokens": {"metavar": "N", "help": f"maximum new tokens, up to {MAX_NEW_TOKENS:,}"},
+    "baseline": {"help": "also run the target alone"},
+    "draft_alone": {"help": "also run the draft model alone"},
 }
-"""Field of ``RunConfig`` -> arguments of ``add_argument`` that do not follow from its type and default."""
+"""Field of ``RunConfig`` -> arguments of ``add_argument`` that its type and default do not determine."""
 _KINDS: dict[Any, dict[str, Any]] = {
     bool: {"action": "store_true", "default": False},
     Mode: {"flag": f"--{Mode.RAW}", "action": "store_const", "const": Mode.RAW},
@@ -98,13 +92,7 @@ _KINDS: dict[Any, dict[str, Any]] = {
 def add_run_options(
     parser: argparse.ArgumentParser, names: Iterable[str] = RUN_FIELDS, **instead: Any
 ) -> None:
-    """Add an option for each named field of ``RunConfig``.
-
-    Args:
-        parser: The parser of a command.
-        names: The names of the fields.
-        instead: Arguments of ``add_argument`` that override those of every field.
-    """
+    """Add an option for each named field of ``RunConfig``; ``instead`` overrides arguments of every field."""
     names, kinds = set(names), get_type_hints(RunConfig)
     for field in fields(RunConfig):
         if field.name not in names:
@@ -121,35 +109,26 @@ def add_run_options(
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select the models, which :func:`loaded_pair` reads."""
     add = parser.add_argument
-    draft = "hub id or folder of the draft model (default: %(default)s)"
-    precision = "auto (default: without loss), bf16, fp32, or on a CPU int8"
-    add("--pair", metavar="NAME", help="preset pair, instead of --target and --draft")
+    draft = "draft model: hub id, folder or none (default: %(default)s)"
+    precision = "precision: auto (default), bf16, fp32, or int8 on a CPU"
+    add("--pair", metavar="NAME", help="preset for --target and --draft")
     add("--target", **TARGET)
     add("--draft", default=BUILT_IN, metavar="ID|DIR|none", help=draft)
-    add("--feature-draft", metavar="DIR", help="folder of a feature draft of the target")
-    add("--n-gram", metavar="DIR", help="folder of a table of n-grams of the target")
+    add("--feature-draft", metavar="DIR", help="folder of a feature draft")
+    add("--n-gram", metavar="DIR", help="folder of an n-gram table")
     add("--device", **DEVICE)
     add("--precision", default="auto", metavar="P", help=precision)
     add("--threads", **THREADS)
-    add("--recalibrate", action="store_true", help="repeat the measurement of pass costs while it is rough")
+    add("--recalibrate", action="store_true", help="repeat rough measurements of pass costs")
 
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
-_MODEL = re.compile(r"[\w.-]+(/[\w.-]+)?")
-"""Matches a possible hub id. A name that does not match can only be a folder."""
+_MODEL = re.compile(r"[\w.-]+(/[\w.-]+)?")  # a possible hub id
 
 
 def check_models(options: argparse.Namespace) -> None:
-    """Check the options for models, device, precision and threads without importing torch.
-
-    Options that the command does not have are skipped.
-
-    Raises:
-        UserError: A pair or precision is unknown, the device or the number of threads is invalid, or a folder
-            does not exist.
-    """
+    """Check the options for models, device, precision and threads that the command has, without torch."""
     asked = vars(options)
     if asked.get("pair") and options.pair not in PAIRS:
         raise unknown_pair(options.pair, PAIRS)
@@ -168,41 +147,37 @@ def check_models(options: argparse.Namespace) -> None:
         if model is None or Path(model).is_dir():
             continue
         if Path(model).is_file() or not _MODEL.fullmatch(model):
-            raise UserError(f"--{name} takes a hub id or a folder, and {model} is not a folder.")
+            raise UserError(f"--{name} must be a hub id or a folder, got {model}.")
     for name in ("feature_draft", "n_gram", "text", "start"):
         folder = asked.get(name)
         if folder is not None and not Path(folder).is_dir():
-            raise UserError(f"--{name.replace('_', '-')} takes a folder, and {folder} is not one.")
+            raise UserError(f"--{name.replace('_', '-')} must be a folder, got {folder}.")
 
 
 def check_pair(options: argparse.Namespace, drafters: Iterable[str] = ()) -> None:
-    """Check the options of :func:`add_pair_options`, and that the pair supports all of ``drafters``.
-
-    Raises:
-        UserError: As for :func:`check_models`; or the models do not fit together; or a drafter needs a model
-            or table that the pair does not have.
-    """
+    """Check the options of :func:`add_pair_options`, and that the pair supports all of ``drafters``."""
     check_models(options)
     _sources(options).check(drafters)
 
 
 def add_bench_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that are common to ``bench`` and ``watch``."""
     add = parser.add_argument
-    add("--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one per line")
+    add("--prompts", type=Path, required=True, metavar="FILE.jsonl", help="file of prompts")
     add("--out", type=Path, required=True, metavar="FILE.json", help="file for the results")
-    add("--temperature", default="0", metavar="T,T", help="default: %(default)s")
-    add("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
-    add("--repeats", type=int, default=1, metavar="R", help="runs per row; the table has medians")
+    add("--temperature", default="0", metavar="T,T", help="temperatures (default: %(default)s)")
+    add("--limit", type=int, metavar="N", help="number of prompts, spread over the file (default: all)")
+    add(
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="R",
+        help="runs per row, for a median (default: %(default)s)",
+    )
     add_run_options(parser, ["max_new_tokens", "seed"])
 
 
 def bench_settings(options: argparse.Namespace, drafters: list[str], ks: list[int | str]) -> Settings:
-    """Return the settings for a table of ``bench``. The caller has to call ``Settings.check``.
-
-    Raises:
-        UserError: ``--temperature`` is not a list of numbers.
-    """
+    """Return the settings for a table of ``bench``, which the caller has to check."""
     return Settings(
         drafters=drafters,
         ks=ks,
@@ -215,13 +190,7 @@ def bench_settings(options: argparse.Namespace, drafters: list[str], ks: list[in
 
 
 def loaded_pair(options: argparse.Namespace) -> Any:
-    """Load the pair that the options select, measure its pass costs, and return it.
-
-    Progress is printed to standard error.
-
-    Raises:
-        UserError: The pair does not exist or cannot be loaded.
-    """
+    """Load the pair and measure its pass costs; print progress to standard error."""
     from specdemo.models.threads import use_threads
     from specdemo.pairs.builtin_target import printing
     from specdemo.pairs.load import load_sources
@@ -231,20 +200,15 @@ def loaded_pair(options: argparse.Namespace) -> Any:
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for replicas on a cluster, which :func:`team` reads."""
     add = parser.add_argument
-    add("--cluster", metavar="ADDRESS", help="use replicas on a Ray cluster: auto, or the head's host:6379")
+    add("--cluster", metavar="ADDRESS", help="Ray cluster: auto, or the head's host:6379")
     add("--replicas", type=int, default=2, metavar="N", help="number of replicas (default: %(default)s)")
     add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica")
     add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica")
 
 
 def check_cluster(options: argparse.Namespace) -> None:
-    """Check the options for replicas on a cluster; do nothing without ``--cluster``.
-
-    Raises:
-        UserError: Ray is not installed, or an option is out of bounds.
-    """
+    """Check the options for replicas on a cluster."""
     from specdemo.cluster.plan import parse_replicas, require_ray, require_shares
 
     if options.cluster:
@@ -254,7 +218,7 @@ def check_cluster(options: argparse.Namespace) -> None:
 
 
 def team(options: argparse.Namespace) -> Any:
-    """Return a context manager that runs the replicas selected by the options; check the options first."""
+    """Return a context manager that runs the replicas selected by checked options."""
     from specdemo.cluster.plan import Plan, parse_replicas
     from specdemo.cluster.spread import Team
 
@@ -280,17 +244,8 @@ def _sources(options: argparse.Namespace) -> Any:
 
 
 def listed(text: str, kind: Callable[[str], Any], flag: str) -> list:
-    """Parse a comma-separated list of values.
-
-    Args:
-        text: The value of the option.
-        kind: Converts one value; raises ``ValueError`` if it is invalid.
-        flag: The option, for the error message.
-
-    Raises:
-        UserError: A value is invalid.
-    """
+    """Parse comma-separated values of the option ``flag``; ``kind`` raises ``ValueError`` for a bad one."""
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError as error:
-        raise UserError(f"{flag} takes values separated by commas, not {text!r}.") from error
+        raise UserError(f"{flag} must be values separated by commas, got {text!r}.") from error

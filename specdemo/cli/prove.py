@@ -20,25 +20,18 @@ SHOWN = 8
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
-    parser = commands.add_parser("prove", help="check that speculative output is the target's")
+    parser = commands.add_parser("prove", help="compare outputs with the target's")
     parser.set_defaults(command=run)
-    parser.add_argument("--audit", type=int, metavar="N", help="compare N texts token by token")
-    parser.add_argument(
-        "--distribution", type=int, metavar="N", help="compare N short draws with and without drafts"
-    )
-    parser.add_argument("--control", metavar="NAME", help=f"sample by a wrong rule: {', '.join(Control)}")
-    parser.add_argument(
-        "--other-libraries", type=int, metavar="N", help="compare N texts decoded as other libraries do"
-    )
+    add = parser.add_argument
+    add("--audit", type=int, metavar="N", help="number of texts compared token by token")
+    add("--distribution", type=int, metavar="N", help="number of draws for the distribution test")
+    add("--control", metavar="NAME", help=f"wrong rule to detect: {', '.join(Control)}")
+    add("--other-libraries", type=int, metavar="N", help="number of texts decoded like other libraries")
     add_pair_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the comparisons; return 1 if a text or distribution differs, else 0.
-
-    With ``--control``, a difference is expected, because the control samples by a wrong rule.
-    """
+    """Return 1 if a text or distribution differs, as it should with ``--control``."""
     control = choice({"--control": options.control}, "--control", Control, None)
     prompts, draws, others = options.audit, options.distribution, options.other_libraries
     if prompts is None and draws is None and others is None:
@@ -64,7 +57,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _audit(pair: Any, prompts: int, temperature: float) -> bool:
-    """Print one line for each text, then a summary; return True if a text differs."""
     from specdemo.proof.audit import audit, audit_sentence
 
     config = audit_config(temperature)
@@ -79,10 +71,9 @@ def _audit(pair: Any, prompts: int, temperature: float) -> bool:
 
 
 def _as_others(pair: Any, prompts: int) -> bool:
-    """Print one line for each text, then a summary; return True if a text differs."""
     from specdemo.proof.other_libraries import compare_as_others, others_sentence
 
-    print("As other libraries decode, greedy rule")
+    print("Decoded like other libraries, greedy rule")
     rows = []
     for row in compare_as_others(pair, builtin_prompts(prompts), audit_config(0.0)):
         rows.append(row)
@@ -96,7 +87,6 @@ def _as_others(pair: Any, prompts: int) -> bool:
 
 
 def _distribution(pair: Any, draws: int, control: Any) -> bool:
-    """Print the most frequent continuations and the verdict; return True if the samples differ."""
     from specdemo.pairs.builtin_target import printing
     from specdemo.proof.distribution import DistributionResult, distribution_sentence, distribution_test
 

@@ -14,15 +14,13 @@ from specdemo.records.trace import Run
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
     parser = commands.add_parser("replay", help="show a recorded run without a model")
     parser.set_defaults(command=run)
-    parser.add_argument("run", metavar="FILE.json|NAME", help="trace file, or name of a built-in recording")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that replays the run offline")
+    parser.add_argument("run", metavar="FILE.json|NAME", help="trace file or built-in recording")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write an offline page instead")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the recorded run, or write it as an HTML page; return 0."""
     if options.html:
         require_writable(options.html)
     recorded = _recorded(options.run)
@@ -38,7 +36,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recorded(name: str) -> Run:
-    """Return the run in the trace file ``name``; if there is no such file, that built-in recording."""
     path = Path(name)
     if name in recordings.names() and not path.exists():
         return recordings.load(name)
@@ -46,7 +43,7 @@ def _recorded(name: str) -> Run:
         with path.open("rb") as file:
             return trace_file.load(file.read(trace_file.MAX_BYTES + 1))
     except OSError as error:
-        shipped = ", ".join(recordings.names()) or "none is installed"
+        builtin = ", ".join(recordings.names()) or "none is installed"
         raise UserError(
-            f"Cannot read {name}: {error.strerror}; give a trace file or a recording ({shipped})."
+            f"Cannot read {name}: {error.strerror}; choose a trace file or a built-in recording: {builtin}."
         ) from error

@@ -1,9 +1,5 @@
-"""``specdemo serve``: check the settings, load the models in the background, and serve the page.
-
-Each option can also be set by an environment variable: ``SPECDEMO_MAX_SECONDS=60`` sets ``--max-seconds 60``,
-and ``SPECDEMO_MCP=true`` sets the switch ``--mcp``. Settings are checked before torch and Gradio are
-imported, so that an error appears at once.
-"""
+"""``specdemo serve``: check the settings before torch and Gradio are imported, so that errors appear at once,
+then load the models in the background and serve the page."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from specdemo import __version__
 from specdemo.asset_paths import BUILT_IN
 from specdemo.cli.exits import INTERRUPTED, exit_status
-from specdemo.cli.options import THREADS, check_models
+from specdemo.cli.options import DEVICE, THREADS, check_models
 from specdemo.cluster.plan import NOT_WITH_CLUSTER, parse_replicas, require_ray, require_shares
 from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS, UserError, show
 from specdemo.records.output import remove_scratch
@@ -37,15 +33,11 @@ if TYPE_CHECKING:
     from specdemo.service.service import Service
 
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
-"""The values of a switch's environment variable, in upper or lower case."""
 
 
 def environment_arguments() -> list[str]:
-    """Return the settings in environment variables as command-line arguments.
-
-    Raises:
-        UserError: A switch's environment variable is neither true nor false.
-    """
+    """Return arguments from the environment: ``SPECDEMO_MAX_SECONDS=60`` is ``--max-seconds=60``, and
+    ``SPECDEMO_MCP=true`` is ``--mcp``."""
     parser = argparse.ArgumentParser()
     add_options(parser)
     arguments = []
@@ -62,50 +54,45 @@ def environment_arguments() -> list[str]:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
     parser = commands.add_parser("serve", help="start the page")
     parser.set_defaults(command=run)
     add_options(parser)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the settings of the page."""
     add = parser.add_argument
     add("--version", action="version", version=f"specdemo {__version__}")
     own = os.environ.get("GRADIO_SERVER_NAME")
-    host = "address or name to listen on, such as 0.0.0.0, :: or localhost (default: 127.0.0.1)"
+    host = "address to listen on, such as 0.0.0.0 or :: (default: 127.0.0.1)"
     add("--host", default=own, type=lambda text: text.strip("[]"), help=host)
-    add("--port", type=int, help="port to listen on (default: 7860 or the next free one)")
-    root = "path under which a proxy shows the page, such as /specdemo"
+    add("--port", type=int, help="port to listen on (default: the first free one from 7860)")
+    root = "path of the page behind a proxy, such as /specdemo"
     add("--root-path", default=os.environ.get("GRADIO_ROOT_PATH", ""), help=root)
-    add("--trust-proxy", help="addresses of proxies whose forwarded client addresses are trusted")
-    allowed = "further host names of this page, separated by commas; their pages may call it"
+    add("--trust-proxy", help="addresses of trusted proxies, separated by commas")
+    allowed = "additional host names of this page, separated by commas"
     add("--allow-host", default="", help=allowed)
-    framers = "host names of other sites, separated by commas, that may show this page in a frame"
+    framers = "sites that may show this page in a frame, separated by commas"
     add("--allow-frame", default="", help=framers)
-    pairs = f"the default pair of models (default: %(default)s): {', '.join(PAIRS)}"
+    pairs = f"default pair of models (default: %(default)s): {', '.join(PAIRS)}"
     add("--pair", default=BUILT_IN, choices=PAIRS, metavar="NAME", help=pairs)
-    add("--target", help="your own target model, with --draft: hub id or folder")
-    add("--draft", help="its draft model: hub id, folder or none")
-    add("--feature-draft", help="folder of a feature draft of the target")
-    add("--n-gram", help="folder of a table of n-grams of the target")
-    add("--device", help="cpu, cuda, cuda:1 (default: CUDA if available)")
-    add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="default: %(default)s")
+    add("--target", help="your own target: hub id or folder; needs --draft")
+    add("--draft", help="your own draft model: hub id, folder or none")
+    add("--feature-draft", help="folder of a feature draft")
+    add("--n-gram", help="folder of an n-gram table")
+    add("--device", **DEVICE)
+    add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="precision (default: %(default)s)")
     add("--threads", **THREADS)
-    add("--recalibrate", action="store_true", help="repeat the measurement of pass costs while it is rough")
+    add("--recalibrate", action="store_true", help="repeat rough measurements of pass costs")
     waiting = "maximum number of waiting jobs (default: %(default)s)"
     add("--max-waiting", type=int, default=Bounds.max_waiting, help=waiting)
-    seconds = "maximum seconds of one job on the device (default: %(default)s)"
+    seconds = "maximum seconds of one job (default: %(default)s)"
     add("--max-seconds", type=float, default=Bounds.max_seconds, help=seconds)
-    add("--only-pair", action="store_true", help="offer visitors no other models")
-    add("--allow-any-model", action="store_true", help="let visitors load any two models from the hub")
-    add("--mcp", action="store_true", help="also be an MCP server")
-    watch = "servers that visitors may watch, separated by commas"
-    add("--watch", default="", metavar="NAME=URL", help=watch)
-    alone = "for each watched server, one of the same name and model that runs without drafts"
-    add("--watch-alone", default="", metavar="NAME=URL", help=alone)
-    cluster = "run the models on a Ray cluster: auto, or the head's host:6379"
-    add("--cluster", metavar="ADDRESS", help=cluster)
+    add("--only-pair", action="store_true", help="offer only the default pair")
+    add("--allow-any-model", action="store_true", help="let visitors load models from the hub")
+    add("--mcp", action="store_true", help="also run an MCP server")
+    watch = "servers to watch, each with an optional baseline server, separated by commas"
+    add("--watch", default="", metavar="NAME=URL[,URL]", help=watch)
+    add("--cluster", metavar="ADDRESS", help="Ray cluster: auto, or the head's host:6379")
     replicas = "replicas: 2, 1..4 by demand, or by pair: built-in=2,smollm2-1.7b=1 (default: %(default)s)"
     add("--replicas", default="1", metavar="N", help=replicas)
     add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica (default: an even share)")
@@ -113,7 +100,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve the page until a signal ends the program or the device fails, and end the process."""
+    """Serve the page until a signal or a failed device ends the process."""
     check_settings(options)
     # Importing the libraries and building the page takes seconds. During that time a library may catch an
     # exception such as KeyboardInterrupt and continue, so both signals end the process directly.
@@ -129,19 +116,14 @@ def _end(status: int) -> NoReturn:
 
 
 def check_settings(settings: argparse.Namespace) -> None:
-    """Check the settings without importing torch or Gradio.
-
-    Raises:
-        UserError: A value is out of bounds or unknown, two settings contradict each other, a package is
-            missing, or the page cannot listen at its address.
-    """
+    """Check the settings without importing torch or Gradio."""
     check_models(settings)
     if settings.target and not settings.draft:
-        raise UserError("--target needs --draft: name a model of the same family, or write --draft none.")
+        raise UserError("--target needs --draft; choose a model of the same family, or --draft none.")
     Bounds(settings.max_waiting, settings.max_seconds)
     parse_names(settings.allow_host)
     parse_framers(settings.allow_frame)
-    parse_servers(settings.watch, settings.watch_alone)
+    parse_servers(settings.watch)
     require_networks(settings.trust_proxy or "")
     parse_root_path(settings.root_path)
     default = OWN if settings.target or settings.draft else settings.pair
@@ -159,19 +141,11 @@ def check_settings(settings: argparse.Namespace) -> None:
 
 
 def check_address(host: str | None, port: int | None) -> None:
-    """Check that the page can listen at this address.
-
-    Args:
-        host: The address; None means 127.0.0.1.
-        port: The port. None checks the host only, because the page then looks for a free port later.
-
-    Raises:
-        UserError: The port is in use or not allowed, or this machine has no such address.
-    """
+    """Check that the page can listen there. A host of None is 127.0.0.1, a port of None any free one."""
     if port is not None and not 1 <= port <= 65_535:
         raise UserError(f"--port must be between 1 and 65535, got {port}.")
     if "%" in (host or ""):
-        raise UserError(f"--host takes an address without a zone, not {show(host)}.")
+        raise UserError(f"--host must be an address without a zone, got {show(host)}.")
     asked = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
     try:
         family, *_, address = socket.getaddrinfo(host or "127.0.0.1", port or 0, **asked)[0]
@@ -181,23 +155,20 @@ def check_address(host: str | None, port: int | None) -> None:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind(address)
     except UnicodeError:
-        raise UserError(f"--host takes an address or a name, not {show(host)}.") from None
+        raise UserError(f"--host must be an address or a name, got {show(host)}.") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UserError(f"Port {port} is in use; choose another with --port.") from None
         if error.errno == errno.EACCES:
-            raise UserError(f"Port {port} needs more rights; choose one from 1024 on with --port.") from None
+            raise UserError(
+                f"Port {port} needs administrator rights; choose 1024 or more with --port."
+            ) from None
         raise UserError(
             f"Cannot listen on {host} ({error.strerror}); choose an address of this machine with --host."
         ) from None
 
 
 def serve(settings: argparse.Namespace) -> int:
-    """Serve the page and return the exit status.
-
-    Raises:
-        UserError: A setting is wrong.
-    """
     from specdemo.service.hosting import Hosting
     from specdemo.service.service import RunService
 
@@ -237,7 +208,7 @@ def serve(settings: argparse.Namespace) -> int:
     # Otherwise the web server would trust the proxy headers of every program on this machine.
     os.environ.setdefault(TRUSTED, "")
     source: RunService = service
-    if servers := parse_servers(settings.watch, settings.watch_alone):
+    if servers := parse_servers(settings.watch):
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
     page = build_page(source, hosting.drafters, offer)
     rooms = Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service))
@@ -258,12 +229,9 @@ def serve(settings: argparse.Namespace) -> int:
 def service_for(
     settings: argparse.Namespace, hosting: Hosting
 ) -> tuple[OfferedPairs, Service, Callable[[], None]]:
-    """Return the offered pairs, the service, and a function to call after the page has ended.
+    """Return the offered pairs, the service, and a function to call at the end.
 
-    If the models run on a cluster, the signal SIGHUP replaces all replicas, one after the other.
-
-    Raises:
-        UserError: The settings contradict each other.
+    On a cluster, the signal SIGHUP replaces all replicas, one after the other.
     """
     from specdemo.cluster.service import cluster_service, plan_for
 

@@ -10,18 +10,16 @@ from specdemo.records.output import require_writable_folder
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its option."""
-    parser = commands.add_parser("site", help="write a copy of the page that any web server can serve")
+    parser = commands.add_parser("site", help="write a static copy of the page")
     parser.set_defaults(command=run)
     parser.add_argument("out", type=Path, metavar="OUT", help="new or empty folder")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the copy, print its size and return 0."""
     folder: Path = options.out
     require_writable_folder(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"{folder} is not an empty folder; name a new one.")
+        raise UserError(f"OUT must be a new or empty folder, got {folder}.")
     from specdemo.ui.site import write_site
 
     write_site(folder)

@@ -1,7 +1,4 @@
-"""A view of a run in a terminal: the color and text style of each token show its status.
-
-Control characters in the text of a model are replaced by visible symbols.
-"""
+"""A view of a run in a terminal: the color and text style of each token show its status."""
 
 import base64
 import os
@@ -18,12 +15,11 @@ _STYLE = {
     Status.BONUS: "36;4",
     Status.DISCARDED: "2;31;9",
 }
-_DIVERGED = "33"
-"""The style of the draft model's own text after it diverges from the target's text."""
+_DIVERGED = "33"  # the draft model's own text after the divergence
 _DIVERGENCE = "⟨≠⟩"
 _RESET = "\x1b[0m"
+# C1 control characters, which a terminal may obey, and marks that reverse text.
 _UNNAMED = (*range(0x80, 0xA0), *map(ord, DIRECTION_MARKS))
-"""C1 control characters, which a terminal may obey, and marks that reverse text."""
 _VISIBLE_CONTROLS = (
     {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
     | {127: "\u2421"}
@@ -31,36 +27,24 @@ _VISIBLE_CONTROLS = (
 )
 
 
-def wants_colour(stream: TextIO) -> bool:
-    """Return True if the output should have colors.
-
-    NO_COLOR turns them off; otherwise FORCE_COLOR or a terminal turns them on.
-    """
+def wants_color(stream: TextIO) -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
 class TerminalView:
-    """A printer for the events of a run.
-
-    It prints each round of the speculative lane as it arrives. After the last round, it prints the summary,
-    the badge, and the draft model's own text, if the run has one.
-
-    Args:
-        out: The stream to print to.
-    """
+    """A printer of speculative rounds as they arrive, then of the summary and the draft model's own text."""
 
     def __init__(self, out: TextIO):
         self._out = out
-        self._colour = wants_colour(out)
+        self._color = wants_color(out)
         self._pieces: dict[int, bytes] = {}
         self._decoder = StreamDecoder()
         self._alone: list[int] = []
         self._arithmetic = ""
 
     def show(self, event: Event) -> None:
-        """Process one event of a run, and print what it adds."""
         self._pieces |= {int(i): base64.b64decode(piece) for i, piece in event.get("pieces", {}).items()}
         if event["type"] == "start":
             self._arithmetic = event["run"]["arithmetic"]
@@ -73,7 +57,7 @@ class TerminalView:
             self._end(event)
 
     def _legend(self) -> None:
-        if self._colour:
+        if self._color:
             names = (Status.ACCEPTED, Status.CORRECTED, Status.DISCARDED, Status.BONUS)
             self._write("  ".join(self._styled(name, name) for name in names) + "\n\n")
 
@@ -84,7 +68,7 @@ class TerminalView:
                 self._write(self._styled(self._text(token["id"]), Status.ACCEPTED))
             else:
                 discarded.append(token["id"])
-        if discarded and self._colour:
+        if discarded and self._color:
             # Decode discarded tokens separately: the stream decoder is only for the text that is kept.
             lost = b"".join(self._pieces[token] for token in discarded).decode(errors="replace")
             self._write(self._styled(_printable(lost).replace("\n", "⏎"), Status.DISCARDED))
@@ -104,7 +88,6 @@ class TerminalView:
             self._write(f"{event['draft_divergence']}\n\n{self._draft_alone(event['totals'])}\n")
 
     def _draft_alone(self, totals: dict[str, Any]) -> str:
-        """Return the draft model's own text, with a mark at the point where it diverges from the target's."""
         decoder = StreamDecoder()
         texts = [_printable(decoder.feed(self._pieces[token])) for token in self._alone]
         texts.append(decoder.flush())
@@ -122,7 +105,7 @@ class TerminalView:
         return self._paint(text, _STYLE[Status(status)])
 
     def _paint(self, text: str, style: str) -> str:
-        return f"\x1b[{style}m{text}{_RESET}" if self._colour and text else text
+        return f"\x1b[{style}m{text}{_RESET}" if self._color and text else text
 
     def _write(self, text: str) -> None:
         self._out.write(text)

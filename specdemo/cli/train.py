@@ -8,63 +8,42 @@ from specdemo.cli.options import DEVICE, TARGET, add_run_options, check_models
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.output import require_writable_folder
 
-DEFAULT_MINUTES = 140.0
-"""The default time limit in minutes; it is enough for the built-in target on two CPU cores."""
+DEFAULT_MINUTES = 140.0  # enough for the built-in target on two CPU cores
 DEFAULT_LAYERS, DEFAULT_HEAD = 2, 12_288
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
-    parser = commands.add_parser("train", help="train a draft for a target on the target's own text")
+    parser = commands.add_parser("train", help="train a draft for a target")
     parser.set_defaults(command=run)
-    parser.add_argument("--target", **TARGET)
-    parser.add_argument(
-        "--kind", choices=["model", "feature", "n-gram"], default="model", help="default: model"
-    )
-    parser.add_argument(
-        "--text",
-        type=Path,
-        metavar="DIR",
-        help="train on text from specdemo write instead of writing new text",
-    )
-    parser.add_argument(
-        "--start",
-        type=Path,
-        metavar="DIR",
-        help="continue from this draft and keep its head and depth",
-    )
-    parser.add_argument("--device", **DEVICE)
+    add, kinds = parser.add_argument, ["model", "feature", "n-gram"]
+    add("--target", **TARGET)
+    add("--kind", choices=kinds, default="model", help="kind of draft (default: %(default)s)")
+    text = "folder of text from specdemo write (default: write new text)"
+    add("--text", type=Path, metavar="DIR", help=text)
+    add("--start", type=Path, metavar="DIR", help="folder of a draft to continue from")
+    add("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--steps", type=int, metavar="N", help="number of optimiser steps; reproducible")
-    budget.add_argument(
-        "--minutes",
-        type=float,
-        metavar="M",
-        help=f"time for writing, training and evaluation (default: {DEFAULT_MINUTES:g})",
-    )
-    parser.add_argument("--out", type=Path, default=Path("draft"), metavar="DIR", help="default: draft/")
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted training in --out")
-    parser.add_argument(
-        "--layers", type=int, metavar="N", help=f"depth of a draft model (default: {DEFAULT_LAYERS})"
-    )
-    parser.add_argument(
-        "--head", type=int, metavar="N", help=f"size of the draft's vocabulary (default: {DEFAULT_HEAD})"
-    )
+    budget.add_argument("--steps", type=int, metavar="N", help="number of optimizer steps; reproducible")
+    minutes = f"time for writing, training and evaluation (default: {DEFAULT_MINUTES:g})"
+    budget.add_argument("--minutes", type=float, metavar="M", help=minutes)
+    add("--out", type=Path, default=Path("draft"), metavar="DIR", help="new draft (default: draft/)")
+    add("--resume", action="store_true", help="continue an interrupted training")
+    add("--layers", type=int, metavar="N", help=f"layers of a draft model (default: {DEFAULT_LAYERS})")
+    add("--head", type=int, metavar="N", help=f"size of the draft's vocabulary (default: {DEFAULT_HEAD})")
     add_run_options(parser, ["seed"])
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train the draft, print its acceptance rate, tokens per pass and speedup, and return 0."""
     minutes = DEFAULT_MINUTES if options.steps is None and options.minutes is None else options.minutes
     sizes = ("--layers", options.layers), ("--head", options.head)
     for flag, value in (("--steps", options.steps), ("--minutes", minutes), *sizes):
         if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{flag} must be more than 0.")
+            raise UserError(f"{flag} must be more than 0, got {value:g}.")
     for flag, value in sizes if options.start else ():
         if value is not None:
-            raise UserError(f"--start keeps the draft's head and depth; leave out {flag}.")
+            raise UserError(f"--start keeps the draft's layers and vocabulary; leave out {flag}.")
     if options.start and options.kind == "n-gram":
-        raise UserError("--start does not support tables of n-grams; leave it out.")
+        raise UserError("--start does not support n-gram tables; leave it out.")
     parse_config({"prompt": "-", "seed": options.seed})
     require_writable_folder(options.out)
     check_models(options)

@@ -5,30 +5,25 @@ from typing import Any
 
 from specdemo.cli.options import add_bench_options, bench_settings
 from specdemo.records.drafter_kinds import SERVER
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, show
 from specdemo.records.output import require_regular, require_writable
 from specdemo.records.trace import AUTO
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
-    parser = commands.add_parser("watch", help="measure a running server's speculation over a prompt set")
+    parser = commands.add_parser("watch", help="measure a running model server")
     parser.set_defaults(command=run)
-    parser.add_argument("url", metavar="URL", help="address of llama.cpp's server, vLLM or Ray Serve LLM")
-    parser.add_argument("--alone", metavar="URL", help="address of the same model without drafts")
+    parser.add_argument("url", metavar="URL", help="address of the server")
+    parser.add_argument("--alone", metavar="URL", help="address of a baseline server")
     add_bench_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure all rows of the table, write them to a file and print the table; return 0."""
     from specdemo.bench.prompts import read_prompts
-    from specdemo.watch.servers import parse_servers
+    from specdemo.watch.servers import Server
 
-    alone = f"server={options.alone}" if options.alone else ""
-    servers = parse_servers(f"server={options.url}", alone)
-    if len(servers) != 1:
-        raise UserError("specdemo watch takes one URL; run it once for each server.")
-    server = servers[0]
+    alone = None if options.alone is None else _address("--alone", options.alone)
+    server = Server("server", _address("URL", options.url), alone)
     prompts = read_prompts(options.prompts, options.limit)
     settings = bench_settings(options, [SERVER], [AUTO])
     settings.check(prompts)
@@ -42,3 +37,11 @@ def run(options: argparse.Namespace) -> int:
     bench.fill((watched_rows(server, settings, *group) for group in bench.missing), facts)
     print(bench.table())
     return 0
+
+
+def _address(argument: str, url: str) -> str:
+    from specdemo.watch.servers import short_url
+
+    if (short := short_url(url)) is None:
+        raise UserError(f"{argument} must be an address such as http://127.0.0.1:8080, got {show(url)}.")
+    return short

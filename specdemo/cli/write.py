@@ -1,4 +1,4 @@
-"""``specdemo write``: have a target write text on which drafts can be trained."""
+"""``specdemo write``: have a target write text to train drafts on."""
 
 import argparse
 from pathlib import Path
@@ -11,40 +11,23 @@ from specdemo.records.output import require_writable_folder
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
-    parser = commands.add_parser("write", help="have a target write text to train drafts on")
+    parser = commands.add_parser("write", help="have a target write training text")
     parser.set_defaults(command=run)
-    parser.add_argument("--target", **TARGET)
-    parser.add_argument("--device", **DEVICE)
-    parser.add_argument(
-        "--tokens",
-        type=int,
-        default=1_000_000,
-        metavar="N",
-        help="minimum number of tokens in the folder, without prompts (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("text"),
-        metavar="DIR",
-        help="folder for the texts, which may contain some already (default: text/)",
-    )
-    parser.add_argument(
-        "--without",
-        type=Path,
-        nargs="+",
-        default=[PROMPTS],
-        metavar="FILE.jsonl",
-        help="prompts for evaluation; similar ones are not used (default: the built-in prompts)",
-    )
+    add = parser.add_argument
+    add("--target", **TARGET)
+    add("--device", **DEVICE)
+    tokens = "minimum number of tokens in the folder (default: %(default)s)"
+    add("--tokens", type=int, default=1_000_000, metavar="N", help=tokens)
+    out = "new folder, or folder of earlier text (default: text/)"
+    add("--out", type=Path, default=Path("text"), metavar="DIR", help=out)
+    avoided = "prompts to avoid in the text (default: the built-in prompts)"
+    add("--without", type=Path, nargs="+", default=[PROMPTS], metavar="FILE.jsonl", help=avoided)
     add_run_options(parser, ["seed"])
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write text until the folder has enough tokens, print their number and return 0."""
     if options.tokens < 1:
-        raise UserError("--tokens must be at least 1.")
+        raise UserError(f"--tokens must be at least 1, got {options.tokens}.")
     from specdemo.bench.prompts import read_prompts
 
     parse_config({"prompt": "-", "seed": options.seed})
@@ -55,6 +38,6 @@ def run(options: argparse.Namespace) -> int:
     from specdemo.training.corpus import write_corpus
 
     device = chosen_device(options.device)
-    held = write_corpus(options.target, options.out, options.tokens, device, options.seed, forbidden)
-    print(f"{held:,} tokens of the target's own text; saved to {options.out}")
+    written = write_corpus(options.target, options.out, options.tokens, device, options.seed, forbidden)
+    print(f"{written:,} tokens of the target's own text; saved to {options.out}")
     return 0

@@ -39,24 +39,14 @@ from specdemo.records.trace import Mode, Round, Status, Token
 
 @dataclass(frozen=True)
 class ClassRequest:
-    """A request to verify the drafts of a class. Only :func:`parse_class` creates it.
-
-    Attributes:
-        text: The text that the drafts continue.
-        drafts: One draft for each student, including its leading space.
-    """
+    """A checked request to verify the drafts of a class, from :func:`parse_class`."""
 
     text: str
-    drafts: tuple[str, ...]
+    drafts: tuple[str, ...]  # one for each student, including its leading space
 
 
 def parse_class(raw: Mapping[str, Any]) -> ClassRequest:
-    """Check an untrusted mapping with the keys ``text`` and ``drafts``, and return the request.
-
-    Raises:
-        UserError: A key is unknown, or a value has the wrong type or is out of bounds. If a draft is invalid,
-            the message contains its number, counted from 1.
-    """
+    """Check an untrusted mapping with the keys ``text`` and ``drafts``."""
     require_known(raw, ("text", "drafts"))
     text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
     drafts = raw.get("drafts")
@@ -79,7 +69,7 @@ class _SamePrompt(ModelRuntime):
     _held = 0
 
     def prefill(self, ids: Tensor) -> None:
-        # The KV cache still holds what it has read.
+        # The KV cache still contains these tokens.
         if self.length + len(ids) <= self._held:
             self.length += len(ids)
         else:
@@ -88,22 +78,10 @@ class _SamePrompt(ModelRuntime):
 
 
 def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterator[Event]:
-    """Verify all drafts of a class greedily, and for comparison one draft of the pair's default drafter.
+    """Verify all drafts of a class as in ``game.play_turn``, but drafts with the same tokens only once.
 
-    Drafts with the same tokens are verified only once. A draft is cut if it has more than ``MAX_K`` tokens,
-    or more than the target's context has room for. The default drafter drafts as many tokens as the longest
-    draft of the class has, at most ``MAX_K``.
-
-    Args:
-        pair: The models.
-        request: The checked request.
-        stop: Called before every draft; True ends the job without a result.
-
-    Yields:
-        A ``progress`` event for each distinct draft, then ``class-judged`` (see :func:`class_judged`).
-
-    Raises:
-        UserError: The text is too long for the target.
+    Yield a ``progress`` event for each distinct draft, then ``class-judged``. ``stop`` is called before every
+    draft; True ends the job without a result.
     """
     prompt_ids = pair.prompt_ids(parse_config({"prompt": request.text, "mode": Mode.RAW}))
     scripts = [tuple(pair.script_ids(draft)) for draft in request.drafts]
@@ -117,7 +95,7 @@ def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterat
             return
         drafter = ScriptedDrafter(script, target.device)
         rounds.append(next(speculate(target, drafter, prompt_ids, config, pair.eos_ids, tops=top_fives)))
-        yield {"type": "progress", "text": "Judging the drafts", "fraction": len(rounds) / len(distinct)}
+        yield {"type": "progress", "text": "Verifying the drafts", "fraction": len(rounds) / len(distinct)}
     if stop():
         return
     longest = one_round_config(request.text, max(1, *map(len, scripts)), drafter=pair.default_drafter)
@@ -139,22 +117,18 @@ def class_judged(
     drafter: str,
     pieces: PieceTable,
 ) -> Event:
-    """Return the ``class-judged`` event with the results for all drafts of a class.
+    """Return the event with the results for all drafts of a class.
+
+    ``verdicts`` has an entry for each distinct draft, ``longest`` the indices of the drafts with the most
+    accepted tokens (none if no token was accepted), and ``target`` the ids of the target's own text.
 
     Args:
-        drafts: For each student's draft, in order, the index of its round in ``rounds``.
-        rounds: The round that verified each distinct draft.
-        cuts: For each distinct draft, the text that was cut from its end; often empty.
+        drafts: For each student, the index of the draft in ``rounds``.
+        rounds: The round of each distinct draft.
+        cuts: The text that was cut from each distinct draft.
         model: The round of the pair's default drafter.
-        drafter: The kind of the default drafter.
-        pieces: The table with the text of the target's tokens.
-
-    Returns:
-        The event. Its ``drafts`` are the argument ``drafts``. Its ``verdicts`` have, for each distinct draft,
-        the ``round``, the ``count`` of students who wrote it, and the text ``cut`` from it. ``longest`` lists
-        the indices of the drafts with the most accepted tokens; it is empty if no token was accepted.
-        ``target`` lists the ids of the target's own continuation, as far as the rounds show it. ``agreed``
-        lists the tokens that most of the class agreed on, see :func:`_agreed`.
+        drafter: The kind of that drafter.
+        pieces: The text of the target's tokens.
     """
     score = Score()
     for verdict in drafts:
@@ -175,7 +149,7 @@ def class_judged(
         sentences.append(_agreement([token for token, _ in agreed], target, pieces))
     tokens = count(max(accepted), "accepted token")
     if not longest:
-        sentences.append("No draft's first token was accepted.")
+        sentences.append("All drafts were rejected at their first token.")
     elif len(longest) == 1:
         sentences.append(f"Best draft: {tokens}.")
     else:
@@ -205,14 +179,10 @@ def class_judged(
 
 
 def _agreed(sharing: list[tuple[Token, ...]]) -> list[tuple[Token, int]]:
-    """Return the tokens that a majority of the class agreed on, each with the number of its students.
+    """Return the tokens that a majority of the class agreed on, each with its number of students.
 
-    The list is extended token by token. At each position, only the students who wrote all tokens of the list
-    so far are counted. The next token is added if more than half of these students, and at least two, wrote
-    it.
-
-    Args:
-        sharing: The draft tokens of each student.
+    A token is added if it was written by at least two, and by more than half, of the students who wrote all
+    earlier tokens.
     """
     agreed: list[tuple[Token, int]] = []
     while True:
@@ -232,7 +202,7 @@ def _agreement(agreed: list[Token], target: list[int], pieces: PieceTable) -> st
     words = f"Most of the class wrote {quoted(pieces.text(token.id for token in agreed))}"
     accepted = [token.id for token in agreed if token.status is Status.ACCEPTED]
     if len(accepted) == len(agreed):
-        return f"{words}, and so does the target."
+        return f"{words}; the target accepts all of it."
     if accepted:
-        return f"{words}; the target keeps {quoted(pieces.text(accepted))}."
+        return f"{words}; the target accepts {quoted(pieces.text(accepted))}."
     return f"{words}; the target writes {quoted(pieces.text(target[:1]))} instead."

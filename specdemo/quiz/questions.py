@@ -1,7 +1,4 @@
-"""The eight questions of the quiz, each with its options, the two runs that answer it, and figures to show.
-
-Every option has an explanation, because the measurement can support any of them.
-"""
+"""The eight questions of the quiz, each with its options, the two runs that answer it, and their figures."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,74 +12,51 @@ from specdemo.records.limits import MAX_K
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Mode, Rule
 
 TOO_CLOSE = (
-    f"Too close to call: a figure is within {MARGIN:.0%} of the edge between two answers, "
-    "or other work disturbed the runs."
+    f"Too close to call: a figure is within {MARGIN:.0%} of the limit between two answers, "
+    "or other programs slowed the runs down."
 )
 WRONG_TEXT = (
-    "The text is not the target's here, which must not happen: please report it. The target "
-    "decides every token, so a bad draft can cost time but never change words."
+    "The text differs from the target's, which must not happen: please report it. The target decides every "
+    "token, so a bad draft model can cost time but never change the text."
 )
 
 
 class Figure(NamedTuple):
-    """A figure of a run: its label, the function that reads it from the outcome, and its format."""
-
     label: str
     read: Callable[[Outcome], float | None]
-    pattern: str
+    pattern: str  # of ``str.format``
 
 
 @dataclass(frozen=True)
 class QuizSide:
-    """One of the two runs that are compared.
+    """One of the two runs that are compared."""
 
-    Attributes:
-        label: The difference from the other side, in a few words.
-        prompt: The prompt of the run.
-        figures: The figures to show; both sides of a question have figures with the same labels.
-        change: Run settings that differ from the quiz's defaults.
-        ablation: The change to the draft model.
-    """
-
-    label: str
+    label: str  # the difference from the other side
     prompt: Prompt
-    figures: tuple[Figure, ...]
-    change: Mapping[str, Any] = field(default_factory=dict)
+    figures: tuple[Figure, ...]  # with the same labels on both sides
+    change: Mapping[str, Any] = field(default_factory=dict)  # settings that differ from the quiz's defaults
     ablation: Ablation = NONE
 
 
 class Option(NamedTuple):
-    """A prediction, and the explanation that is shown if the measurement supports it."""
-
     text: str
-    why: str
+    why: str  # shown if the measurement supports this option
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question of the quiz.
-
-    Attributes:
-        name: A short name, which must not change because browsers store answers under it.
-        text: The question.
-        setup: A one-line description of the runs.
-        options: Three or four options.
-        sides: The two runs, in the order of measurement.
-        decide: Takes both outcomes; returns the index of the option that they support, or None.
-        undecided: The explanation to show if ``decide`` returns None.
-    """
-
-    name: str
+    name: str  # must not change: browsers store answers under it
     text: str
-    setup: str
+    setup: str  # of the runs
     options: tuple[Option, ...]
-    sides: tuple[QuizSide, QuizSide]
+    sides: tuple[QuizSide, QuizSide]  # in the order of measurement
     decide: Callable[[Outcome, Outcome], int | None]
-    undecided: str = TOO_CLOSE
+    """Return the index of the option that the outcomes support, or None."""
+    undecided: str = TOO_CLOSE  # shown if ``decide`` returns None
 
 
 def _same_tokens(lane: str) -> Figure:
-    return Figure("Tokens that are the target's own", lambda run: run.share_same(lane), "{:.0%}")
+    return Figure("Tokens equal to the target's", lambda run: run.share_same(lane), "{:.0%}")
 
 
 SPEEDUP = Figure("Speedup S over the target alone", lambda run: run.totals.speedup, "{:.2f}×")
@@ -108,8 +82,8 @@ LEAVES = _chat("leaves", "Why do leaves change colour in autumn?")
 STORY = _chat("story", "Write a short story about a lighthouse keeper who finds a message.")
 NOTICE = _chat(
     "notice",
-    "Rewrite this so that Friday becomes Thursday: The meeting has moved to Friday afternoon. "
-    "Please send your slides before Friday noon, and tell me by Friday morning if you cannot come.",
+    "Rewrite this so that Friday becomes Thursday: The meeting has moved to Friday afternoon. Please send "
+    "your slides before Friday noon, and tell me by Friday morning if you cannot come.",
 )
 
 FIVE_TOKENS = {"k": 4, "max_new_tokens": 5}
@@ -121,29 +95,29 @@ WITH_DRAFT_ALONE = {"draft_alone": True}
 QUESTIONS = (
     Question(
         "five",
-        "The draft proposes four tokens and the target agrees with all of them. How many target passes do "
+        "The draft model proposes four tokens and the target accepts all of them. How many target passes do "
         "five tokens take?",
         f"“{FIBONACCI.prompt}” Five tokens, k = 4.",
         (
             Option(
                 "One",
-                "The target verifies all four draft tokens in a single pass, since none has to wait for the "
-                "one before. The same pass also gives the token after the last one: the fifth.",
+                "The target verifies all four draft tokens in one pass, because it reads them at the same "
+                "time. The same pass also gives the next token: the fifth.",
             ),
             Option(
-                "Two: one for the draft, one for the fifth token",
-                "Two passes ran here although every draft token was accepted. One is usually enough, because "
-                "the pass that verifies four tokens also gives the next one.",
+                "Two: one for the draft tokens, one for the fifth token",
+                "This run took two passes although every draft token was accepted. One is usually enough, "
+                "because the pass that verifies four tokens also gives the next token.",
             ),
             Option(
                 "Four: one for each draft token",
-                "Four passes ran here although every draft token was accepted. One is usually enough, "
-                "because draft tokens are verified together.",
+                "This run took four passes although every draft token was accepted. One is usually enough, "
+                "because the target verifies all draft tokens in one pass.",
             ),
             Option(
                 "Five: one for each token",
-                "Drafting saved no pass here although every draft token was accepted. One is usually enough, "
-                "because draft tokens are verified together.",
+                "This run took five passes although every draft token was accepted. One is usually enough, "
+                "because the target verifies all draft tokens in one pass.",
             ),
         ),
         (
@@ -151,12 +125,12 @@ QUESTIONS = (
             QuizSide("with four draft tokens", FIBONACCI, (PASSES, SAME), FIVE_TOKENS),
         ),
         judging.five,
-        "Draft and target did not agree on all four tokens here, so the question does not apply.",
+        "The target rejected a draft token in this run, so the question does not apply.",
     ),
     Question(
         "noise",
-        "Noise replaces everything the draft has learned, so its tokens are random. What happens to the text "
-        "and the speed?",
+        "Noise replaces everything the draft model has learned, so its draft tokens are random. What happens "
+        "to the text and the speed?",
         f"“{EMAIL.prompt}” continues for 48 tokens, k = 6.",
         (
             Option(
@@ -169,18 +143,20 @@ QUESTIONS = (
             ),
             Option(
                 "The text stays the same; still faster than the target alone",
-                "The target decides every token, so a bad draft cannot change the text. Drafting and "
-                "verification are so cheap here that even a few lucky tokens pay.",
+                "The target decides every token, so a bad draft model cannot change the text. Drafting and "
+                "verification are so cheap here that a few accepted tokens are enough for a speedup.",
             ),
             Option(
                 "The text stays the same; slower than the target alone",
-                "The target decides every token, so a bad draft cannot change the text. But it is drafted "
-                "and verified all the same, which is lost time if nearly every token is rejected.",
+                "The target decides every token, so a bad draft model cannot change the text. But drafting "
+                "and verification take time, which is lost if nearly every draft token is rejected.",
             ),
         ),
         (
-            QuizSide("the draft as it is", EMAIL, (ALPHA, SPEEDUP, SAME), {"k": 6}),
-            QuizSide("a draft of pure noise", EMAIL, (ALPHA, SPEEDUP, SAME), {"k": 6}, Ablation(noise=1.0)),
+            QuizSide("the unchanged draft model", EMAIL, (ALPHA, SPEEDUP, SAME), {"k": 6}),
+            QuizSide(
+                "a draft model of pure noise", EMAIL, (ALPHA, SPEEDUP, SAME), {"k": 6}, Ablation(noise=1.0)
+            ),
         ),
         judging.noise,
     ),
@@ -192,23 +168,23 @@ QUESTIONS = (
         (
             Option(
                 "α stays, and S stays within a fifth",
-                "The draft tokens are the same, so the target accepts as many of them. Draft steps are so "
-                "cheap compared with target passes here that even eight of them hardly count.",
+                "The draft tokens are the same, so the target accepts as many of them. Here a draft step is "
+                "so cheap compared with a target pass that eight steps hardly matter.",
             ),
             Option(
                 "α falls, S stays within a fifth",
-                "The target accepted fewer draft tokens here, although they should be the same. Draft steps "
-                "are so cheap compared with target passes that eight of them hardly count.",
+                "The target accepted fewer draft tokens, although the draft tokens should be the same. Here "
+                "a draft step is so cheap compared with a target pass that eight steps hardly matter.",
             ),
             Option(
                 "α stays, S falls by more than a fifth",
-                "The draft tokens are the same, so the target accepts as many of them. But each one costs "
-                "its step, accepted or not, so a draft must be much cheaper than its target.",
+                "The draft tokens are the same, so the target accepts as many of them. But every draft token "
+                "costs a draft step, accepted or not, so a draft model must be much cheaper than its target.",
             ),
             Option(
                 "Both fall",
-                "The target accepted fewer draft tokens here, although they should be the same. And each one "
-                "costs its step, accepted or not, so a draft must be much cheaper than its target.",
+                "The target accepted fewer draft tokens, although the draft tokens should be the same. Every "
+                "draft token costs a draft step, so a draft model must be much cheaper than its target.",
             ),
         ),
         (
@@ -227,18 +203,18 @@ QUESTIONS = (
         (
             Option(
                 "It more than doubles",
-                "Long drafts were accepted almost in full here, so each target pass gave many tokens. That "
-                "takes very predictable text and a draft that closely matches its target.",
+                "Nearly all draft tokens were accepted, so each target pass gave many tokens. That needs "
+                "very predictable text and a draft model that closely matches its target.",
             ),
             Option(
                 "It rises, but does not double",
-                "Enough of the later draft tokens were accepted to pay for the longer drafts. It is less "
-                "than four times as much because a token counts only if all before it were accepted.",
+                "Enough of the additional draft tokens were accepted to pay for their cost. The speedup is "
+                "less than four times as high because the first rejected token discards all tokens after it.",
             ),
             Option(
                 "It falls",
-                "A draft token counts only if all before it were accepted, so most of a long draft is "
-                "discarded. All of it was drafted and verified, and that time is lost.",
+                "The first rejected token discards all draft tokens after it, so most of a long draft is "
+                "discarded. Drafting and verifying the discarded tokens took time, which is lost.",
             ),
         ),
         (
@@ -249,28 +225,31 @@ QUESTIONS = (
     ),
     Question(
         "temperature",
-        "Instead of always taking the likeliest token, the text is sampled at temperature 1.5, with "
-        "rejection sampling as the rule. What happens to the acceptance rate α?",
+        "The text is sampled at temperature 1.5 with rejection sampling, instead of always choosing the most "
+        "likely token. What happens to the acceptance rate α?",
         f"“{EMAIL.prompt}” continues for 96 tokens, k = 3.",
         (
             Option(
                 "It rises: a target that samples is less strict",
-                "Draft and target overlap more as distributions here than in their first choices. Each token "
-                "is accepted with probability min(1, p/q), which forgives a draft that is roughly right.",
+                "The distributions of draft model and target overlap more often than their most likely "
+                "tokens agree. A draft token is accepted with probability min(1, p/q), not only if it is the "
+                "most likely token.",
             ),
             Option(
                 "It stays about the same",
-                "Temperature makes tokens harder to predict, and rejection sampling makes up for it here. "
-                "Each token is accepted with probability min(1, p/q) instead of all or nothing.",
+                "A high temperature makes tokens harder to predict, but rejection sampling is less strict. A "
+                "draft token is accepted with probability min(1, p/q), not only if it is the most likely "
+                "token.",
             ),
             Option(
                 "It falls: chance is harder to predict",
-                "At a high temperature the target spreads its choice over many tokens, and the draft over "
-                "others. The less the two distributions overlap, the fewer tokens are accepted.",
+                "At a high temperature, target and draft model spread their probability over many tokens, "
+                "and over different ones. The less the two distributions overlap, the fewer tokens are "
+                "accepted.",
             ),
         ),
         (
-            QuizSide("always the likeliest token", EMAIL, (ALPHA, TAU, SPEEDUP), LONG),
+            QuizSide("always the most likely token", EMAIL, (ALPHA, TAU, SPEEDUP), LONG),
             QuizSide(
                 "sampled at temperature 1.5", EMAIL, (ALPHA, TAU, SPEEDUP), {**LONG, "temperature": 1.5}
             ),
@@ -279,61 +258,61 @@ QUESTIONS = (
     ),
     Question(
         "alone",
-        "Why not just use the small model? If the draft writes the whole answer alone, what do you get?",
+        "Why not use only the small model? What do you get if the draft model writes the whole answer alone?",
         f"“{LEAVES.prompt}” 48 tokens.",
         (
             Option(
                 "The target's text, faster",
-                "The draft agreed with the target on every token here. That is luck over a short text: only "
-                "the target's verification guarantees it.",
+                "The draft model wrote every token as the target would. That is luck in a short text: only "
+                "the target's verification guarantees the same text.",
             ),
             Option(
                 "The target's text, not faster",
-                "The draft agreed with the target on every token here, which is luck over a short text. And "
-                "it was not faster, so there is nothing to gain from it on this machine.",
+                "The draft model wrote every token as the target would, which is luck in a short text. It "
+                "was not faster, so it gives no speedup on this machine.",
             ),
             Option(
-                "Another text, faster",
-                "The draft is many times as fast, but nothing corrects it when it differs from the target. "
-                "As a draft model it gives its speed, while the target decides every token.",
+                "A different text, faster",
+                "The draft model is faster, but nothing corrects it when it differs from the target. "
+                "Speculative decoding combines its speed with the target's verification of every token.",
             ),
             Option(
-                "Another text, not faster",
-                "The draft differs from the target and nothing corrects it. And it was not faster here, so "
-                "it would not help as a draft model either.",
+                "A different text, not faster",
+                "The draft model differs from the target, and nothing corrects it. It was not faster, so it "
+                "gives no speedup on this machine.",
             ),
         ),
         (
             QuizSide("the target alone", LEAVES, (ALONE_RATE, _same_tokens(BASELINE)), WITH_DRAFT_ALONE),
-            QuizSide("the draft alone", LEAVES, (DRAFT_RATE, _same_tokens(DRAFT)), WITH_DRAFT_ALONE),
+            QuizSide("the draft model alone", LEAVES, (DRAFT_RATE, _same_tokens(DRAFT)), WITH_DRAFT_ALONE),
         ),
         judging.alone,
     ),
     Question(
         "chance",
-        "A story is sampled at temperature 0.8, once with drafts and once by the target alone. Under which "
-        "rule do both write the same tokens?",
+        "A story is sampled at temperature 0.8, once with draft tokens and once by the target alone. Under "
+        "which rule are both texts the same?",
         f"“{STORY.prompt}” 48 tokens, k = 3.",
         (
             Option(
                 "Under neither: sampling is random",
-                "Under rejection sampling the two texts are independent samples of one distribution and "
-                "differ. Shared noise should have made them identical; here it did not.",
+                "Under rejection sampling, the texts are independent samples of one distribution, so they "
+                "differ. Under shared noise, they should be identical, but were not in this run.",
             ),
             Option(
                 "Under both",
-                "Shared noise makes both texts identical. Under rejection sampling they are equal by luck: "
-                "the two texts are independent samples of one distribution.",
+                "Under shared noise, the texts are always identical. Under rejection sampling, they are "
+                "independent samples of one distribution and were equal by luck.",
             ),
             Option(
                 "Only under shared noise",
-                "Rejection sampling guarantees the same distribution, so the two texts are independent "
-                "samples. Shared noise uses the same random numbers in both lanes, so the tokens are equal.",
+                "Under rejection sampling, the texts are independent samples of one distribution, so they "
+                "differ. Shared noise uses the same random numbers for both texts, so they are identical.",
             ),
             Option(
                 "Only under rejection sampling",
-                "Rejection sampling guarantees the same distribution, and two equal samples are luck. Shared "
-                "noise should have made the texts identical; here it did not.",
+                "Under rejection sampling, the texts are independent samples of one distribution and were "
+                "equal by luck. Under shared noise, they should be identical, but were not in this run.",
             ),
         ),
         (
@@ -344,24 +323,24 @@ QUESTIONS = (
     ),
     Question(
         "copies",
-        "No model drafts: draft tokens are copied from an earlier occurrence of the last words, at no cost. "
-        "For which task does a target pass give more tokens?",
-        "Changing a day in a notice, or inventing a story; 48 tokens each, k = 3.",
+        "Without a draft model, draft tokens are copied from an earlier occurrence of the last words, at no "
+        "cost. For which task does a target pass give more tokens?",
+        "Change a day in a notice, or invent a story; 48 tokens each, k = 3.",
         (
             Option(
                 "Editing the notice",
-                "An edited text repeats the prompt, so long copies are accepted. An invented text repeats "
-                "little, and a rejected copy gains nothing.",
+                "The edited notice repeats the prompt, so many copied tokens are accepted. The invented "
+                "story repeats little, so few are accepted.",
             ),
             Option(
                 "Inventing the story",
-                "The story repeated itself more than the notice was repeated here. Copies pay if the next "
-                "words have occurred before, whatever the task.",
+                "In this run, the story repeated itself more than the notice repeated its prompt. Copied "
+                "tokens are accepted if the text has contained the next words before.",
             ),
             Option(
                 "Both about the same",
-                "The notice was repeated no more than the story repeated itself here. Copies pay only if the "
-                "next words have occurred before.",
+                "In this run, the story repeated itself as much as the notice repeated its prompt. Copied "
+                "tokens are accepted if the text has contained the next words before.",
             ),
         ),
         (

@@ -1,7 +1,4 @@
-"""The measurement that answers a quiz question: two runs, and the option that their figures support.
-
-No answer is stored. If a figure is too close to the limit between two options, there is no answer.
-"""
+"""The measurement that answers a quiz question: two runs, and the option that their figures support."""
 
 import statistics
 from collections.abc import Iterator, Mapping
@@ -20,17 +17,13 @@ from specdemo.records.events import Event
 from specdemo.records.limits import UserError, show
 from specdemo.records.trace import BASELINE, SPECULATIVE, Lane, Round
 
+# With these settings, a question takes about 10 s on two CPU cores.
 K = 3
 NEW_TOKENS = 48
-"""Default settings of each run; with them a question takes about 10 s on two CPU cores."""
 
 
 def number_in(raw: Mapping[str, Any], count: int) -> int:
-    """Return the question number, from 1 to ``count``, in an untrusted request.
-
-    Raises:
-        UserError: There is no such question.
-    """
+    """Check an untrusted request, and return its question number, from 1 to ``count``."""
     number = raw.get("question")
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= count:
         raise UserError(f"Unknown question {show(number)}; choose a whole number from 1 to {count}.")
@@ -38,11 +31,6 @@ def number_in(raw: Mapping[str, Any], count: int) -> int:
 
 
 def settings_of(pair: Pair, question: Question) -> list[Setting]:
-    """Return the checked settings of both sides.
-
-    Raises:
-        UserError: The pair lacks something that a side needs.
-    """
     common = {"drafter": pair.default_drafter, "k": K, "max_new_tokens": NEW_TOKENS, "temperature": 0.0}
     settings = []
     for side in question.sides:
@@ -54,18 +42,9 @@ def settings_of(pair: Pair, question: Question) -> list[Setting]:
 
 
 def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never) -> Iterator[Event]:
-    """Run both sides of a question and choose the option that they support.
+    """Yield a ``question`` event, ``progress`` events and a ``side`` event for each run, then a ``verdict``.
 
-    Args:
-        number: The question's number in the events.
-        stop: Called once per round; True ends the measurement without a verdict.
-
-    Yields:
-        A ``question`` event; for each side ``progress`` events while it runs and a ``side`` event at its end;
-        then a ``verdict`` event.
-
-    Raises:
-        UserError: The pair lacks something that a side needs.
+    ``stop`` is called once per round; True ends the measurement without a verdict.
     """
     settings = settings_of(pair, question)
     yield start_event(number, question, f"{pair.place}, {pair.precision}")
@@ -94,12 +73,10 @@ def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never)
 
 
 def start_event(number: int, question: Question, place: str) -> Event:
-    """Return the first event: the question's number and name, and the machine that measures (``place``)."""
     return {"type": "question", "question": number, "name": question.name, "place": place}
 
 
 def side_event(number: int, question: Question, index: int, outcome: Outcome) -> Event:
-    """Return the event with the figures of a finished side; ``index`` is 0 or 1."""
     side, figures = question.sides[index], []
     for label, read, pattern in side.figures:
         value = read(outcome)
@@ -109,7 +86,6 @@ def side_event(number: int, question: Question, index: int, outcome: Outcome) ->
 
 
 def verdict_event(number: int, question: Question, first: Outcome, second: Outcome) -> Event:
-    """Return the last event: the supported ``option``, an index or None, and its explanation (``why``)."""
     chosen = question.decide(first, second)
     why = question.undecided if chosen is None else question.options[chosen].why
     return {"type": "verdict", "question": number, "option": chosen, "why": why}

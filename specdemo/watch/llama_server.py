@@ -22,20 +22,19 @@ from specdemo.watch.reader import (
 
 
 class LlamaServerReader(Reader):
-    """Reader for llama.cpp's server, which sends each token with cumulative counts.
+    """Reader for llama.cpp's server, which sends each token with cumulative counts (xllamacpp 2026.10.11549).
 
-    ``predicted_n`` counts the tokens. ``predicted_ms``, ``draft_n`` and ``draft_n_accepted`` are the same in
-    all events of a round. A token that ends in the middle of a character has no event of its own; neither
-    has the token that ends the text. The next event then raises ``predicted_n`` by more than one. Observed
-    with the wheel xllamacpp 2026.10.11549.
+    ``predicted_ms``, ``draft_n`` and ``draft_n_accepted`` are the same in all events of a round. A token that
+    ends inside a character has no event of its own, nor has the token that ends the text; the next event then
+    raises ``predicted_n``, the number of tokens, by more than one.
     """
 
     title = "llama.cpp's server"
     fields: ClassVar = {"timings_per_token": True, "cache_prompt": False, **Reader.fields}
     completion_fields: ClassVar = fields
     silent = (
-        "The server reports neither rejected tokens (▢), nor probabilities of rounds with a draft, nor how a "
-        "round's time was spent.",
+        "The server reports neither rejected tokens (▢), nor probabilities in rounds with a draft, nor the "
+        "times of drafting and verification.",
     )
     has_rounds = True
 
@@ -43,12 +42,11 @@ class LlamaServerReader(Reader):
         super().__init__(name)
         self._counts = {"predicted_n": 0, "draft_n": 0, "draft_n_accepted": 0}
         self._ms = -1.0
-        self._rounds: list[ServerRound] = []  # rounds that have begun; their tokens are still in ``_tokens``
+        self._rounds: list[ServerRound] = []  # rounds that have begun, whose tokens are still in ``_tokens``
         self._tokens: list[ServerToken] = []
         self._text = b""
 
     def read(self, data: Mapping[str, Any], at: float) -> list[ServerRound]:
-        """See ``Reader.read``."""
         self._finish = finish_of(data) or self._finish
         self._text += text_of(data)
         timings = data.get("timings")
@@ -76,7 +74,6 @@ class LlamaServerReader(Reader):
         return self._complete_rounds()
 
     def end(self) -> StreamEnd:
-        """See ``Reader.end``."""
         self._split_last_round()
         rounds = self._complete_rounds()
         if len(self._rounds) > 1 or bool(self._rounds) != bool(self._tokens):
@@ -95,11 +92,8 @@ class LlamaServerReader(Reader):
         return value
 
     def _split_last_round(self) -> None:
-        """Split the last round if it has more tokens than one round can write.
-
-        In that case the server reported several rounds in one event, with only the sums of their drafted and
-        accepted tokens. The last of these rounds is assumed to have had all draft tokens.
-        """
+        # A last round with more tokens than one round can write is several rounds that the server reported in
+        # one event, with the sums of their counts. Assume that the last of them had all draft tokens.
         surplus = len(self._tokens) - sum(one.accepted + 1 for one in self._rounds)
         if self._rounds and surplus > 0:
             last = self._rounds.pop()

@@ -46,32 +46,24 @@ READERS: Mapping[str, type[Reader]] = {
     "vllm": VllmReader,
     "organization-owner": RayServeReader,
 }
-"""Maps ``owned_by`` in a server's list of models to its reader. Other servers get :class:`Reader`."""
+"""``owned_by`` in a server's list of models -> its reader. All other servers get :class:`Reader`."""
 STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
-NO_ROUNDS = "This server does not report its rounds, so there is nothing to put in a table."
-NO_RACE = "The server cannot be asked to write without drafts, so there is no race."
+NO_ROUNDS = "This server does not report its rounds, so its speedup cannot be measured."
+NO_RACE = "This server cannot switch off its drafts, so there is no baseline and no speedup."
 UNKNOWN_TOKEN = "▢".encode()
 END_ID = 1
 MAX_PIECE_BYTES = 1_000
-"""The maximum size of the text of one token id. Longer tokens are cut; longer prompts get several ids."""
+"""The maximum size of one token's text. Longer tokens are cut; a longer prompt gets several token ids."""
 
 
 class FoundServer(NamedTuple):
-    """A server that has answered: its URL, the reader for its streams, and the name of its model."""
-
     url: str
     reader: type[Reader]
     model: str
 
 
 def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
-    """Ask a server for its models, and return the server with its first model.
-
-    Return None if ``stop`` ended the wait.
-
-    Raises:
-        UserError: The server cannot be reached, or serves no model.
-    """
+    """Ask a server for its models and choose the first; return None if ``stop`` ended the wait."""
     answer = fetch_json(f"{url}/v1/models", name, stop)
     if answer is None:
         return None
@@ -80,7 +72,9 @@ def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
     first = first if isinstance(first, dict) else {}
     model = first.get("id")
     if not isinstance(model, str) or not model:
-        raise UserError(f"{name} lists no model; its host has to give the address of a model server.")
+        raise UserError(
+            f"{name} lists no models. The host must set --watch to the address of a model server."
+        )
     return FoundServer(url, READERS.get(str(first.get("owned_by")), Reader), model)
 
 
@@ -91,17 +85,9 @@ def shown_name(model: str) -> str:
 
 
 class WatchedRun:
-    """A run on a watched server, as events and as a trace.
+    """A run on a watched server, as events and as a trace. ``stop`` is called many times a second.
 
-    If a second server serves the same model without drafts, the baseline is read from it first: two runs at
-    the same time would slow each other down. The page then shows both lanes as a race. Times are the server's
-    own if it reports them, else the arrival times of its events.
-
-    Args:
-        server: The server.
-        config: The result of ``limits.parse_config``. Its drafter, k and rule are not used: the server
-            decides them.
-        stop: Called many times a second; True ends the run.
+    Times are the server's own if it reports them, else the arrival times of its events.
     """
 
     def __init__(self, server: Server, config: RunConfig, stop: Stop):
@@ -109,11 +95,11 @@ class WatchedRun:
         self._race_asked = config.baseline
         self._config = replace(
             config,
+            # The server chooses its drafter, draft length and rule. If it samples, record ``REJECTION``, the
+            # rule under which two runs may give different texts.
             drafter=SERVER,
             script="",
             k=AUTO,
-            # The server does not report its verification rule. If it samples, record ``REJECTION``, the rule
-            # under which two runs may give different texts.
             rule=config.rule if config.rule is Rule.GREEDY else Rule.REJECTION,
             draft_alone=False,
             baseline=config.baseline and server.alone_url is not None,
@@ -125,21 +111,17 @@ class WatchedRun:
 
     @property
     def run(self) -> Run:
-        """The run so far, ready to be saved. Available after the event ``start``."""
+        """The run so far; available after the event ``start``."""
         return self._log.run
 
     def events(self) -> Iterator[Event]:
-        """Do the run: yield ``progress`` events until the first rounds are known, then the events of a run.
-
-        Raises:
-            UserError: The server cannot be reached, breaks off, or reports contradictory counts.
-        """
+        """Yield ``progress`` events until the first rounds are known, then the events of a run."""
         found = find_server(self._server.url, self._server.name, self._stop)
         if found is None:
             yield STOPPED
             return
         lanes: dict[str, Iterator[Round]] = {}
-        if self._config.baseline:
+        if self._config.baseline:  # read it first: two runs at the same time would slow each other down
             baseline = yield from self._read_baseline(found.reader)
             if not baseline or self._stop():
                 yield STOPPED
@@ -147,7 +129,7 @@ class WatchedRun:
             lanes[BASELINE] = iter(baseline)
         lane = self._lane(found)
         if found.reader.has_rounds is None:
-            rounds = yield from self._read_whole(lane, "writes, and reports its rounds at the end")
+            rounds = yield from self._read_whole(lane, "is writing and reports its rounds at the end")
             if not rounds:
                 yield STOPPED
                 return
@@ -164,29 +146,30 @@ class WatchedRun:
         yield {**end, "sentence": f"{end['sentence']} {lane.summary}".strip()}
 
     def _read_baseline(self, reader: type[Reader]) -> Generator[Event, None, list[Round]]:
-        """Read the whole baseline, yielding ``progress`` events, and return its rounds.
-
-        The list is empty if the run was stopped before the server wrote anything.
-        """
+        """Return the rounds of the whole baseline; none if stopped before the server wrote anything."""
         name, url = self._server.name, self._server.alone_url
         found = find_server(url, name, self._stop) if url else None
         if found is None:
             return []
         if found.reader is not reader:  # different servers may divide the same text into different pieces
             raise UserError(
-                f"{name} is raced by another kind of server; its host has to give one of the same."
+                f"The baseline server for {name} runs different software. "
+                "The host must set --watch to a baseline server with the same software."
             )
         lane = self._lane(found, drafts=False)
-        rounds = yield from self._read_whole(lane, "writes without drafts first")
+        rounds = yield from self._read_whole(lane, "is writing the baseline without drafts")
         if any(round_.drafted for round_ in rounds):
-            raise UserError(f"{name} drafts in its race, too; its host has to give one that does not.")
+            raise UserError(
+                f"The baseline server for {name} uses drafts too. "
+                "The host must set --watch to a baseline server without drafts."
+            )
         return rounds
 
     def _read_whole(self, lane: "_Lane", words: str) -> Generator[Event, None, list[Round]]:
         rounds: list[Round] = []
         for count, certain in enumerate(lane.read(), 1):
             rounds += certain
-            text = f"{self._server.name} {words}: {count} pieces so far"
+            text = f"{self._server.name} {words}; events so far: {count}"
             fraction = min(1.0, count / self._config.max_new_tokens)
             yield {"type": "progress", "text": text, "fraction": fraction}
         return rounds
@@ -217,11 +200,7 @@ class WatchedRun:
 
 
 def facts_of(server: Server) -> dict[str, Any]:
-    """Return the conditions of a measurement of this server; ``measuring.environment`` does so for pairs.
-
-    Raises:
-        UserError: The server cannot be reached.
-    """
+    """Return the conditions of a measurement, like ``measuring.environment`` for a pair."""
     found = find_server(server.url, server.name, never)
     assert found is not None
     return {
@@ -234,11 +213,7 @@ def facts_of(server: Server) -> dict[str, Any]:
 
 
 def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature: float) -> list[Row]:
-    """Return a list with one row for the table of ``bench``: the medians over repeated runs of one prompt.
-
-    Raises:
-        UserError: As for ``WatchedRun.events``, or the server does not report its rounds.
-    """
+    """Return one row for the table of ``bench``: the medians over repeated runs of one prompt."""
     [config] = settings.configs(prompt, temperature)
     totals, engine = [], ""
     for _ in range(settings.repeats):
@@ -254,12 +229,9 @@ def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature
 
 
 class _Lane:
-    """The text of one request to a server, as rounds of a trace.
+    """One request to a server as rounds of a trace.
 
-    Attributes:
-        has_rounds: False if the server does not report its rounds, so each round is only a piece of text. It
-            may change until the whole lane is read.
-        summary: A sentence with the server's own counts; empty until the whole lane is read.
+    ``has_rounds`` and ``summary``, see ``StreamEnd``, are final at the end of :meth:`read`.
     """
 
     def __init__(
@@ -280,11 +252,7 @@ class _Lane:
         self.summary = ""
 
     def read(self) -> Iterator[list[Round]]:
-        """Yield the list of newly completed rounds after each event from the server, then the other rounds.
-
-        Raises:
-            UserError: As for ``WatchedRun.events``.
-        """
+        """Yield the completed rounds after each event from the server, then the remaining rounds."""
         reader = self._found.reader(self._name)
         url, body = _request(self._found, self._config)
         with closing(stream_chunks(url, self._name, body, self._stop)) as chunks:
@@ -299,15 +267,11 @@ class _Lane:
         if self._held is not None:
             rounds.append(self._round(self._held, Finish.STOPPED if stopped else end.finish))
         elif not stopped:
-            raise UserError(f"{self._name} wrote nothing; ask for something else, or try again.")
+            raise UserError(f"{self._name} returned no text; change the prompt or try again.")
         yield rounds
 
     def _made(self, rounds: Iterable[ServerRound]) -> list[Round]:
-        """Convert new rounds to rounds of a trace.
-
-        The latest round is held back until the next call, because it may be the last of the run, which needs
-        a ``finish``.
-        """
+        # Keep the latest round until the next call: if it is the run's last round, it needs a ``finish``.
         made = []
         for one in rounds:
             if self._held is not None:
@@ -323,8 +287,8 @@ class _Lane:
         for token in one.tokens[:accepted]:
             id_, top, status = self._pieces.id_of(token), self._top(token), Status.ACCEPTED
             tokens.append(Token(id_, None, None, status, True, False, raw_p=token.p, target_top=top))
-        for place in range(accepted, drafted):
-            first = rejected and place == accepted
+        for index in range(accepted, drafted):
+            first = rejected and index == accepted
             tokens.append(Token(UNKNOWN_ID, None, None, Status.DISCARDED, compared=first, rejected=first))
         if own is not None:
             status = Status.CORRECTED if rejected else Status.BONUS
@@ -344,7 +308,7 @@ class _Lane:
         self._index += 1
         self._position += len(made.emitted)
         if self._position > self._end:
-            raise inconsistent_counts_error(self._name, "more tokens than were asked for")
+            raise inconsistent_counts_error(self._name, "more tokens than requested")
         return made
 
     def _top(self, token: ServerToken) -> tuple[Alternative, ...]:
@@ -352,10 +316,7 @@ class _Lane:
 
 
 class _Pieces:
-    """Made-up token ids for one run, because servers do not report theirs.
-
-    Each distinct text of a token gets the next free id.
-    """
+    """Token ids for one run, because servers report none: each distinct text gets the next free id."""
 
     def __init__(self) -> None:
         self._bytes = [UNKNOWN_TOKEN, END.text]
@@ -376,7 +337,6 @@ class _Pieces:
         return tuple(self.id_of(ServerToken(data[at : at + MAX_PIECE_BYTES])) for at in starts)
 
     def encoded(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return a map from each id to its bytes in base64, as in trace files."""
         return {token: base64.b64encode(self._bytes[token]).decode() for token in sorted(ids)}
 
 

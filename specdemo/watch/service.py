@@ -16,14 +16,9 @@ from specdemo.watch.servers import Server
 
 
 class Watching:
-    """The service of a page with watched servers.
+    """A service that sends requests for a watched server to that server, and all others to ``own``.
 
-    A request that names a watched server goes to that server. All other requests go to the page's own models.
-
-    Args:
-        own: The service of the page's own models.
-        servers: The watched servers. Each one does one run at a time.
-        bounds: The limits of the queue for the servers and of each of its jobs.
+    Each server does one run at a time. ``bounds`` are the limits of the servers' queue and of its jobs.
     """
 
     def __init__(self, own: RunService, servers: Sequence[Server], bounds: Bounds):
@@ -36,11 +31,9 @@ class Watching:
 
     @property
     def lost(self) -> bool:
-        """True if the device of the page's own models has failed and cannot be used again in this process."""
         return self._own.lost
 
     def close(self, within_s: float) -> None:
-        """Begin no more jobs; end those still running after ``within_s`` seconds."""
         closing_servers = Thread(target=self._watched.close, args=[within_s])
         closing_servers.start()
         self._own.close(within_s)
@@ -54,7 +47,6 @@ class Watching:
         pair: Any = None,
         visitor: Visitor | None = None,
     ) -> Events:
-        """Do one job and yield its events, see ``service.Service.events``."""
         watched = isinstance(pair, str) and pair in self._servers
         return (self._watched if watched else self._own).events(kind, raw, stop, pair, visitor)
 

@@ -1,8 +1,5 @@
-"""HTTP requests to a watched server: replies of limited size, parsed as JSON, and errors for visitors.
-
-The error messages contain the name that the host gave the server. The server's address and its own error
-messages go to the log. A visitor sees the server's message only if it contains no address, path or key.
-"""
+"""HTTP requests to a watched server, with replies of limited size. Visitors see the server's name, never its
+address, and its own error message only if that contains no address, path or key; the log has all of them."""
 
 import json
 import logging
@@ -26,18 +23,12 @@ from specdemo.records.limits import UserError
 from specdemo.service.queue import Stop
 
 KEY = "SPECDEMO_WATCH_KEY"
-"""The environment variable with the API key for the servers, sent as ``Authorization: Bearer``."""
-CONNECT_S, SILENT_S = 5.0, 30.0
-"""The maximum wait for a connection, and for the next part of a reply."""
-REPLY_S = 30.0
-"""The maximum time for a whole JSON reply."""
+CONNECT_S, SILENT_S = 5.0, 30.0  # maximum waits for a connection, and for the next part of a reply
+REPLY_S = 30.0  # maximum time for a whole JSON reply
 POLL_S = 0.05
-MAX_BYTES = 8_000_000
-"""The maximum size of a whole stream. A thousand tokens with five alternatives each take about 1 MB."""
-MAX_EVENT = 1_000_000
-"""The maximum number of characters in one event, and of bytes in a JSON reply."""
-MAX_EVENTS = 20_000
-"""The maximum number of events in one stream; a run has at most about a thousand tokens."""
+MAX_BYTES = 8_000_000  # of a stream; a thousand tokens with five alternatives each take about 1 MB
+MAX_EVENT = 1_000_000  # characters of an event, and bytes of a JSON reply
+MAX_EVENTS = 20_000  # of a stream; a run has at most about a thousand tokens
 EVENT_STREAM = "text/event-stream"
 DONE = "[DONE]"
 _PRIVATE = re.compile(
@@ -49,18 +40,13 @@ _log = logging.getLogger(__name__)
 
 
 class Chunk(NamedTuple):
-    """One event of a stream and its arrival time, in seconds since the request was sent."""
-
     data: dict[str, Any]
     at: float
+    """The arrival time of the event, in seconds since the request was sent."""
 
 
 def fetch_json(url: str, name: str, stop: Stop) -> dict[str, Any] | None:
-    """Send a GET request, and return the JSON object in the reply, or None if ``stop`` ended the wait.
-
-    Raises:
-        UserError: The server cannot be reached, takes too long, or does not send a JSON object.
-    """
+    """Send a GET request and return the JSON object in the reply; None if ``stop`` ended the wait."""
 
     def read(client: httpx.Client) -> Iterator[Chunk]:
         with client.stream("GET", url) as response:
@@ -73,11 +59,7 @@ def fetch_json(url: str, name: str, stop: Stop) -> dict[str, Any] | None:
 
 
 def stream_chunks(url: str, name: str, body: Mapping[str, Any], stop: Stop) -> Generator[Chunk, None, None]:
-    """Send a POST request, and yield the events of the reply until it ends or ``stop`` returns True.
-
-    Raises:
-        UserError: The server cannot be reached, breaks off, is silent, or does not stream JSON objects.
-    """
+    """Send a POST request, and yield the events of the reply until it ends or ``stop`` returns True."""
 
     def read(client: httpx.Client) -> Iterator[Chunk]:
         began = monotonic()
@@ -96,8 +78,8 @@ def _read_on_thread(
 ) -> Generator[Chunk, None, None]:
     """Call ``read`` on a separate thread, and yield its chunks.
 
-    The thread continues to read while the caller is busy, so the arrival times are correct. A stop request
-    takes effect without waiting for the server. Closing the generator closes the connection at once.
+    The thread continues to read while the caller is busy, so arrival times are correct. A stop does not wait
+    for the server, and closing the generator closes the connection at once.
     """
     received: SimpleQueue[Chunk | UserError | None] = SimpleQueue()
     connections = _Connections()
@@ -141,8 +123,6 @@ class _Connections:
         self._sockets: list[socket.socket] = []
 
     def client(self) -> httpx.Client:
-        """Return a client that follows no redirects, requests no compression, and ignores proxy variables."""
-
         def trace(event: str, info: Mapping[str, Any]) -> None:
             if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
                 self._sockets.append(info["return_value"].get_extra_info("socket"))
@@ -162,7 +142,7 @@ class _Connections:
         )
 
     def close(self) -> None:
-        """Close all sockets, and refuse new ones. ``Client.close`` would wait for the thread that reads."""
+        # ``Client.close`` would wait for the thread that reads.
         self.closed = True
         for one in self._sockets:
             with suppress(OSError):
@@ -190,7 +170,7 @@ def _require_success(response: httpx.Response, name: str) -> None:
     if response.is_redirect:
         _log.warning("%s redirects to %r", name, response.headers.get("location", "")[:200])
         raise UserError(
-            f"{name} answers with a redirect, which is not followed; its host has to give its address."
+            f"{name} redirects to a different address. The host must set --watch to that address."
         )
     if response.is_success:
         return
@@ -200,15 +180,15 @@ def _require_success(response: httpx.Response, name: str) -> None:
     with suppress(ValueError, RecursionError, AttributeError):
         found = json.loads(body)
         error = found.get("error", found)
-    raise UserError(f"{name} refused this (status {response.status_code}){_reason(error)}.")
+    raise UserError(f"{name} refused the request (status {response.status_code}){_reason(error)}.")
 
 
 def _require_event_stream(response: httpx.Response, name: str) -> None:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != EVENT_STREAM:
         _log.warning("%s answers with %r instead of a stream", name, kind[:80])
-        found = "a web page" if "html" in kind else "no stream of events"
-        raise UserError(f"{name} answers with {found}; its host has to give the address of the model server.")
+        found = "sent a web page" if "html" in kind else "sent no stream of events"
+        raise UserError(f"{name} {found}. The host must set --watch to the address of a model server.")
 
 
 def _bounded(parts: Iterator[bytes], max_bytes: int, name: str) -> Iterator[bytes]:
@@ -216,7 +196,7 @@ def _bounded(parts: Iterator[bytes], max_bytes: int, name: str) -> Iterator[byte
     for part in parts:
         size += len(part)
         if size > max_bytes:
-            raise UserError(f"{name} sent more than {max_bytes:,} bytes, so its answer was cut off.")
+            raise UserError(f"{name} sent more than {max_bytes:,} bytes; try a shorter run.")
         yield part
 
 
@@ -232,12 +212,12 @@ def _event_data(response: httpx.Response, name: str) -> Iterator[str]:
             return
         if len(data) > MAX_EVENT:
             raise UserError(
-                f"{name} sent an event of more than {MAX_EVENT:,} characters; try another server."
+                f"{name} sent an event of more than {MAX_EVENT:,} characters; choose a different server."
             )
         if count > MAX_EVENTS:
-            raise UserError(f"{name} sent more than {MAX_EVENTS:,} events, so its answer was cut off.")
+            raise UserError(f"{name} sent more than {MAX_EVENTS:,} events; try a shorter run.")
         yield data
-    raise UserError(f"The stream of {name} was cut off before its end; try again.")
+    raise UserError(f"The stream of {name} ended before the run was complete; try again.")
 
 
 def _json_object(data: str | bytes, name: str) -> dict[str, Any]:
@@ -247,15 +227,16 @@ def _json_object(data: str | bytes, name: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         _log.warning("%s sent no JSON object: %r", name, data[:200])
-        raise UserError(f"{name} sent something that is no JSON object; it may be no model server.")
+        raise UserError(
+            f"{name} sent invalid JSON. The host must set --watch to the address of a model server."
+        )
     return found
 
 
 def _require_no_error(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the event, or raise ``UserError`` if it is an error message, which may come with status 200."""
-    if error := data.get("error"):
+    if error := data.get("error"):  # may come with status 200
         _log.warning("%s reports an error: %s", name, str(error)[:500])
-        raise UserError(f"{name} ended this{_reason(error)}.")
+        raise UserError(f"{name} ended the run{_reason(error)}.")
     return data
 
 

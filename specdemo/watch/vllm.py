@@ -24,8 +24,7 @@ from specdemo.watch.reader import (
     text_of,
 )
 
-MIN_LOGPROB = -1_000.0
-"""Lower log probabilities are raised to this value, whose probability is already 0 in floating point."""
+MIN_LOGPROB = -1_000.0  # its probability is 0 in floating point
 
 
 class VllmReader(Reader):
@@ -39,13 +38,14 @@ class VllmReader(Reader):
     fields: ClassVar = {**Reader.fields, "return_token_ids": True, "logprobs": True, "top_logprobs": 5}
     completion_fields: ClassVar = {**Reader.fields, "return_token_ids": True, "logprobs": 5}
     silent = (
-        "The server reports neither rejected tokens (▢) nor the draft's probabilities; times are those of "
-        "arrival here.",
-        "It reports its drafts when a run has ended, so the run is shown then, at its own pace.",
+        "The server reports neither rejected tokens (▢) nor probabilities of the draft model; times are "
+        "arrival times.",
+        "The server reports its rounds after the run, so the page shows the run then, at its original speed.",
     )
     has_rounds = None
     not_detailed: ClassVar = (
-        "The server does not report its rounds; with --per-request-spec-decode-metrics detailed it would."
+        "The server does not report its rounds; its host can start it with "
+        "--per-request-spec-decode-metrics detailed."
     )
 
     def __init__(self, name: str):
@@ -55,7 +55,6 @@ class VllmReader(Reader):
         self._metrics: Mapping[str, Any] = {}
 
     def read(self, data: Mapping[str, Any], at: float) -> list[ServerRound]:
-        """Process one event, see ``Reader.read``. Return no rounds: :meth:`end` returns all of them."""
         self._finish = finish_of(data) or self._finish
         self._metrics = as_dict(as_dict(data.get("metrics")).get("speculative_decoding")) or self._metrics
         tokens = self._event_tokens(data)
@@ -66,7 +65,6 @@ class VllmReader(Reader):
         return []
 
     def end(self) -> StreamEnd:
-        """See ``Reader.end``."""
         drafts = self._drafts()
         rounds: list[ServerRound] = []
         last_at = 0.0
@@ -97,7 +95,7 @@ class VllmReader(Reader):
         return tokens
 
     def _drafts(self) -> list[tuple[int, int]] | None:
-        """Return the numbers of drafted and accepted tokens for each event, or None if they are unknown."""
+        """Return the numbers of drafted and accepted tokens for each event; None if unknown."""
         drafted, accepted = self._metrics.get("per_step_drafted"), self._metrics.get("per_step_accepted")
         if not (are_counts(drafted) and are_counts(accepted) and len(drafted) == len(accepted)):
             return None
@@ -118,20 +116,16 @@ class RayServeReader(VllmReader):
 
 
 def assign_drafts(sizes: Sequence[int], drafts: Sequence[tuple[int, int]]) -> list[tuple[int, int]] | None:
-    """Assign the drafts that vLLM reports to the events of its stream.
+    """Return the drafted and accepted tokens of each event; ``(0, 0)`` stands for a pass without a draft.
 
-    vLLM does not report which passes had no draft. An event with n tokens must be a pass that accepted n - 1
-    draft tokens. An event with one token is either a pass without a draft, or one whose draft was rejected
-    at its first token. If both are possible, the rejected drafts are assigned to the earliest events.
+    vLLM does not report which passes had no draft. An event with n tokens is a pass that accepted n - 1 draft
+    tokens. An event with one token is a pass without a draft, or one whose first draft token was rejected; if
+    both are possible, rejected drafts are assigned to the earliest events. Return None if an event contains
+    several passes, which vLLM sends to a client that reads slowly.
 
     Args:
-        sizes: The number of tokens in each event, without the event of the first token.
-        drafts: The numbers of drafted and accepted tokens of each pass that had a draft, in order.
-
-    Returns:
-        The numbers of drafted and accepted tokens for each event, ``(0, 0)`` for a pass without a draft. None
-        if some event cannot be a single pass: vLLM combines several passes in one event if the client reads
-        slowly.
+        sizes: The number of tokens in each event after the first.
+        drafts: The drafted and accepted tokens of each pass that had a draft, in order.
     """
     found, left = [], deque(drafts)
     for index, size in enumerate(sizes, 1):
@@ -148,7 +142,6 @@ def assign_drafts(sizes: Sequence[int], drafts: Sequence[tuple[int, int]]) -> li
 
 
 def _logprob_tokens(data: Mapping[str, Any]) -> list[ServerToken]:
-    """Return the tokens listed in an event's log probabilities; an empty list if it has none."""
     logprobs = as_dict(choice_of(data).get("logprobs"))
     entries = logprobs.get("content")
     if not isinstance(entries, list):  # in a completion stream, each field is a separate list
@@ -165,8 +158,8 @@ def _logprob_tokens(data: Mapping[str, Any]) -> list[ServerToken]:
 
 def _token(entry: Mapping[str, Any]) -> ServerToken:
     top = [as_dict(one) for one in as_list(entry.get("top_logprobs"))[:5]]
-    likeliest = [(_bytes(one), _probability(one.get("logprob"))) for one in top]
-    known = tuple((text, p) for text, p in likeliest if p is not None)
+    listed = [(_bytes(one), _probability(one.get("logprob"))) for one in top]
+    known = tuple((text, p) for text, p in listed if p is not None)
     return ServerToken(_bytes(entry), _probability(entry.get("logprob")), known)
 
 

@@ -1,4 +1,4 @@
-"""The end of both programs: versions, closed pipes, Ctrl-C, and output files that cannot be written."""
+"""The end of a command: versions, closed pipes, Ctrl-C, and output that cannot be written."""
 
 import io
 import os
@@ -22,17 +22,14 @@ ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "specdemo"]
 APP = [sys.executable, str(ROOT / "app.py")]
 GENERATE = ["generate", "hello", "--raw", "--max-new-tokens", "6"]
+FULL = "Cannot write the output: No space left on device; free some space"
 
 
-def started(command: list[str], **options: Any) -> subprocess.Popen[str]:
+def started(command: list[str], env: dict[str, str], **options: Any) -> subprocess.Popen[str]:
     """Start a program that handles SIGINT even if this process ignores it, as in a background shell."""
+    options |= {"cwd": ROOT, "text": True, "stderr": subprocess.PIPE, "env": {**os.environ, **env}}
     return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        text=True,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        **options,
+        command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options
     )
 
 
@@ -46,75 +43,72 @@ def test_both_programs_print_their_version(program):
 def test_a_closed_pipe_ends_a_command_quietly(arguments):
     reading, writing = os.pipe()
     os.close(reading)
-    program = started([*COMMAND, *arguments], stdout=writing, env={**os.environ, "PYTHONUNBUFFERED": ""})
+    program = started([*COMMAND, *arguments], {"PYTHONUNBUFFERED": ""}, stdout=writing)
     os.close(writing)
     assert (program.communicate(timeout=PATIENCE_S)[1], program.returncode) == ("", 128 + signal.SIGPIPE)
 
 
-FULL = "Cannot write the output: No space left on device; free some space"
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    ("output", "status", "words"),
+    ("output", "unbuffered", "status", "words"),
     [
-        (">&-", 2, "specdemo: Standard output is closed; redirect it to a file or to /dev/null.\n"),
-        (">/dev/full", 2, f"specdemo: {FULL} or choose another place.\n"),
-        (">/dev/null", 0, ""),
-        ("2>&- >/dev/null", 0, ""),
+        (">&-", "", 2, "specdemo: Standard output is closed; redirect it to a file or to /dev/null.\n"),
+        (">/dev/full", "", 2, f"specdemo: {FULL} or choose another place.\n"),
+        (">/dev/full", "1", 2, f"specdemo: {FULL} or choose another place.\n"),
+        ("2>&- >/dev/null", "", 0, ""),
     ],
 )
-def test_an_output_that_cannot_be_written_ends_a_command_in_a_sentence(output, status, words, unbuffered):
-    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m specdemo replay story-sampled {output}"],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=environment,
-    )
-    assert (done.returncode, done.stderr) == (status, words)
-
-
-def test_an_argument_that_is_not_utf8_is_named_as_such():
-    done = subprocess.run([*COMMAND, "generate", b"caf\xe9"], capture_output=True, text=True, cwd=ROOT)
-    sentence = "specdemo: The prompt is not UTF-8; check the encoding of the terminal or the script.\n"
-    assert (done.returncode, done.stderr) == (2, sentence)
+def test_output_that_cannot_be_written_ends_a_command_in_a_sentence(output, unbuffered, status, words):
+    command = ["bash", "-c", f"{sys.executable} -m specdemo replay story-sampled {output}"]
+    program = started(command, {"PYTHONUNBUFFERED": unbuffered, "PYTHONIOENCODING": "ascii"})
+    assert (program.communicate(timeout=PATIENCE_S)[1], program.returncode) == (words, status)
 
 
 @pytest.mark.parametrize("program", [[*COMMAND, *GENERATE], APP], ids=["specdemo", "app.py"])
 def test_an_interrupt_ends_a_program_that_still_imports_its_libraries(program, tmp_path):
     for name in ("torch", "gradio", "transformers"):
         (tmp_path / f"{name}.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    running = started(program, stdout=subprocess.PIPE, env=environment)
+    running = started(program, {"PYTHONPATH": str(tmp_path)}, stdout=subprocess.PIPE)
     assert running.stdout is not None and running.stdout.readline() == "importing\n"
     running.send_signal(signal.SIGINT)
-    printed = running.communicate(timeout=PATIENCE_S)[1].strip()
+    assert running.communicate(timeout=PATIENCE_S)[1].strip() in ("", "specdemo: interrupted")
     assert running.returncode == 130
-    assert printed in ("", "specdemo: interrupted")
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
 
 
 @pytest.fixture
-def tiny(monkeypatch):
-    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: tiny_pair())
+def tiny(monkeypatch, pair, one_thread, few_measurements):
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
 
 
-@pytest.mark.usefixtures("one_thread", "tiny")
+@pytest.fixture
+def full_disk():
+    """Let no file grow beyond 1,000 bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.usefixtures("tiny", "full_disk")
 def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, capsys):
     out = tmp_path / "run.json"
     out.write_text("old")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
-    try:
-        assert main([*GENERATE, "--json", str(out)]) == 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert main([*GENERATE, "--json", str(out)]) == 2
     assert f"Cannot write {out}: File too large" in capsys.readouterr().err
     assert out.read_text() == "old" and list(tmp_path.iterdir()) == [out]
 
 
-@pytest.mark.usefixtures("one_thread", "tiny")
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk_ends_a_command_that_writes_many_files_in_a_sentence(tmp_path, capsys):
+    assert main(["site", str(tmp_path / "site")]) == 2
+    assert "File too large; free some space or choose another place." in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("tiny")
 def test_an_output_file_keeps_its_link_and_its_mode(tmp_path):
     out, link = tmp_path / "run.json", tmp_path / "link.json"
     out.write_text("old")
@@ -127,42 +121,26 @@ def test_an_output_file_keeps_its_link_and_its_mode(tmp_path):
     assert Path(os.devnull).is_char_device()
 
 
-PRINTING = {
-    "generate": GENERATE,
-    "prove": ["prove", "--distribution", "20"],
-    "lab": ["lab", "category", "--limit", "1", "--max-new-tokens", "2"],
-    "replay": ["replay", "story-sampled"],
-}
-
-
-@pytest.mark.usefixtures("one_thread", "tiny", "few_measurements")
-@pytest.mark.parametrize("name", PRINTING)
-def test_every_command_replaces_characters_that_the_output_lacks(name, monkeypatch):
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    "arguments",
+    [GENERATE, ["lab", "category", "--limit", "1", "--max-new-tokens", "2"], ["replay", "story-sampled"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_command_replaces_characters_that_the_output_lacks_and_reports_a_full_output(
+    arguments, monkeypatch, capsys
+):
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
-    assert main(PRINTING[name]) in (0, 1)
+    assert main(arguments) == 0
     assert output.getvalue().isascii() and output.getvalue()
-
-
-@pytest.mark.usefixtures("one_thread", "tiny", "few_measurements")
-@pytest.mark.parametrize("name", PRINTING)
-def test_every_command_ends_in_a_sentence_if_the_output_is_full(name, monkeypatch, capsys):
     with open("/dev/full", "wb", 0) as full:
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(full, encoding="utf-8", write_through=True))
-        assert main(PRINTING[name]) == 2
-        assert FULL in capsys.readouterr().err.splitlines()[-1]
+        assert main(arguments) == 2
+    assert FULL in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_chat_template_that_fails_ends_a_command_in_a_sentence(monkeypatch, capsys):
-    pair = tiny_pair()
-    pair.tokenizer.chat_template = "{{ raise_exception('Only one role.') }}"
-    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
-    assert main(["generate", "hello"]) == 2
-    sentence = "The target's chat template fails: Only one role; choose raw continuation or another target."
-    assert capsys.readouterr().err == f"specdemo: {sentence}\n"
-
-
-@pytest.mark.usefixtures("one_thread", "tiny")
+@pytest.mark.usefixtures("tiny")
 def test_json_on_standard_output_is_utf8_whatever_the_terminal_has(monkeypatch):
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
@@ -170,14 +148,13 @@ def test_json_on_standard_output_is_utf8_whatever_the_terminal_has(monkeypatch):
     assert load(output.getvalue()).config.prompt == "naïve 日本"
 
 
-def test_a_full_disk_ends_a_command_that_writes_many_files_in_a_sentence(tmp_path, capsys):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
-    try:
-        assert main(["site", str(tmp_path / "site")]) == 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "File too large; free some space or choose another place." in capsys.readouterr().err
+@pytest.mark.usefixtures("tiny")
+def test_a_failing_chat_template_and_a_prompt_that_is_not_utf8_are_refused(monkeypatch, capsys, pair):
+    assert main(["generate", os.fsdecode(b"caf\xe9")]) == 2
+    assert "The prompt is not UTF-8; check the encoding" in capsys.readouterr().err
+    monkeypatch.setattr(pair.tokenizer, "chat_template", "{{ raise_exception('Only one role.') }}")
+    assert main(["generate", "hello"]) == 2
+    assert "chat template fails: Only one role;" in capsys.readouterr().err
 
 
 def test_a_file_is_checked_before_the_models_are_loaded(tmp_path, monkeypatch):
@@ -186,7 +163,7 @@ def test_a_file_is_checked_before_the_models_are_loaded(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("one_thread", "tiny")
+@pytest.mark.usefixtures("tiny")
 def test_an_interrupt_before_the_first_point_leaves_the_old_table(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt

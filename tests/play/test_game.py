@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specdemo.play.game import MODEL, ONE, TWO, Score, TurnEvents, parse_turn
-from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_NEW_TOKENS, UserError
+from specdemo.records.limits import MAX_NEW_TOKENS, UserError
 from specdemo.records.trace import Finish, Round, Status, TargetToken, Token
 
 GOOD = {"text": "The capital of France is", "draft": " Paris"}
@@ -15,7 +15,7 @@ COUNTS = asdict(Score(rounds=1, compared=2, accepted=1, tokens=2, streak=0, best
 
 
 def round_of(kept: str, discarded: str = "", own: str = "", finish: Finish = Finish.STOPPED) -> Round:
-    """Return a round of letters; the first of ``discarded`` is rejected, ``own`` is the target's."""
+    """Return a round of letters; ``own`` is the target's token."""
     tokens = [Token(ord(letter), 1.0, 1.0, Status.ACCEPTED, True, False) for letter in kept]
     for place, letter in enumerate(discarded):
         tokens.append(Token(ord(letter), 1.0, 0.0, Status.DISCARDED, place == 0 < len(own), place == 0))
@@ -24,6 +24,10 @@ def round_of(kept: str, discarded: str = "", own: str = "", finish: Finish = Fin
     return Round(0, 5, tuple(tokens), emission, 0.0, 0.0, 0.0, finish=finish)
 
 
+BAD_SCORES = (
+    *([], {"three": COUNTS}, {ONE: 3}, {ONE: {"rounds": 1}}),
+    *({ONE: {**COUNTS, **change}} for change in ({"best": "x"}, {"best": -1}, {"accepted": 3})),
+)
 PIECES: Any = SimpleNamespace(
     encoded=lambda ids: {}, text=lambda ids: "".join(map(chr, ids)), specials=frozenset({3})
 )
@@ -45,27 +49,17 @@ def test_a_request_needs_only_text_and_draft():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"draft": ""}, "draft is empty; type"),
-        ({"draft": "   "}, "draft is empty; type"),
+        *(({"draft": draft}, "draft is empty; type") for draft in ("", "   ")),
         ({"draft": None}, "draft must be text"),
-        ({"draft": "x" * (MAX_DRAFT_CHARS + 1)}, "shorten it to 400"),
+        ({"draft": "x" * 401}, "at most 400 characters, got 401"),
         ({"draft": "\ud800"}, "lone surrogate"),
         ({"second_draft": " "}, "draft is empty"),
         ({"second_draft": 7}, "draft must be text"),
         ({"text": ""}, "prompt is empty"),
         ({"text": 7}, "prompt must be text"),
-        ({"written": "abc"}, "written must be the list"),
-        ({"written": [1.5]}, "written must be the list"),
-        ({"written": [True]}, "written must be the list"),
-        ({"written": [-1]}, "written must be the list"),
-        ({"written": [1] * (MAX_NEW_TOKENS + 1)}, "start a new one"),
-        ({"scores": []}, "scores must be the scores"),
-        ({"scores": {"three": COUNTS}}, "scores must be the scores"),
-        ({"scores": {ONE: 3}}, "scores must be the scores"),
-        ({"scores": {ONE: {"rounds": 1}}}, "scores must be the scores"),
-        ({"scores": {ONE: {**COUNTS, "best": "x"}}}, "scores must be the scores"),
-        ({"scores": {ONE: {**COUNTS, "best": -1}}}, "scores must be the scores"),
-        ({"scores": {ONE: {**COUNTS, "accepted": 3}}}, "scores must be the scores"),
+        *(({"written": ids}, "written must be the list") for ids in ("abc", [1.5], [True], [-1])),
+        ({"written": [1] * (MAX_NEW_TOKENS + 1)}, "limit of 1,024 tokens; start a new game"),
+        *(({"scores": scores}, "scores must be the scores") for scores in BAD_SCORES),
         ({"colour": "red"}, "Unknown setting 'colour'"),
     ],
 )
@@ -76,12 +70,9 @@ def test_bad_values_get_one_sentence(change, words):
 
 
 def test_a_score_counts_compared_accepted_and_the_longest_streak():
-    score = (
-        Score()
-        .after(round_of("ab", own="c"))
-        .after(round_of("d", "xyz", "e"))
-        .after(round_of("fg", "x", "h"))
-    )
+    score = Score()
+    for round_ in (round_of("ab", own="c"), round_of("d", "xyz", "e"), round_of("fg", "x", "h")):
+        score = score.after(round_)
     assert score == Score(rounds=3, compared=7, accepted=5, tokens=8, streak=0, best=3)
     assert score.alpha == 5 / 7 and score.tau == 8 / 3
     assert Score().alpha is None and Score().tau is None
@@ -108,7 +99,7 @@ def test_a_turn_has_a_sentence_about_every_draft_and_about_the_game():
     )
     assert end["closing"] == (
         "Acceptance rates: you 67%, the draft model 100%. "
-        "4 tokens in 1 target pass; the target alone needs 4."
+        "4 tokens in 1 target pass; the target alone needs 4 passes."
     )
     assert end["written"] == [33, *b"abc"] and end["text"] == GOOD["text"] + "!abc"
     assert end["finish"] is None
@@ -135,7 +126,7 @@ def test_invisible_tokens_and_cut_text_are_named():
     turn.judged(MODEL, round_of("", own="\n"))
     assert turn.end()["sentence"] == (
         "You: 0 of 1 accepted; the target writes a line break instead of a space. "
-        "“and more” was cut: a draft has at most 1 token. Prompt lookup: nothing drafted."
+        "“and more” was cut, because the limit is 1 draft token. Prompt lookup: no draft tokens."
     )
     assert "prompt lookup n/a." in turn.end()["closing"]
 

@@ -24,7 +24,6 @@ def pair():
 
 @pytest.fixture(scope="module")
 def known(pair):
-    """Return a text, and the two letters that the target writes after it."""
     for letters in itertools.product(string.ascii_lowercase, repeat=2):
         text = "ab" + "".join(letters)
         written = pair.pieces.text(alone(pair, text, 2))
@@ -34,14 +33,12 @@ def known(pair):
 
 
 def alone(pair, text, tokens):
-    """Return the ids that the target writes after ``text`` without a draft."""
     config = parse_config({"prompt": text, "mode": "raw", "max_new_tokens": tokens})
     rounds = Lanes(pair).baseline(config, pair.prompt_ids(config))
     return [token for round_ in rounds for token in round_.emitted]
 
 
 def turn(pair, text, draft, second="", **earlier):
-    """Return each drafter's ``judged`` event, and the turn's last event."""
     request = {"text": text, "draft": draft, "second_draft": second, **earlier}
     *judged, end = play_turn(pair, parse_turn(request))
     return {event["player"]: event for event in judged}, end
@@ -65,15 +62,6 @@ def test_the_agreeing_prefix_is_accepted_and_the_rest_is_corrected_and_discarded
     assert len(judged[MODEL]["round"]["drafted"]) == 3, "as long as the player's"
 
 
-def test_a_fully_accepted_draft_gets_a_bonus_token(pair, known):
-    text, written = known
-    judged, end = turn(pair, text, written)
-    assert statuses(judged[ONE]) == [Status.ACCEPTED] * 2
-    assert judged[ONE]["round"]["emission"]["status"] == Status.BONUS
-    assert end["written"] == alone(pair, text, 3)
-    assert judged[ONE]["score"]["streak"] == 2
-
-
 def test_a_draft_is_cut_at_the_maximum_length_and_the_sentence_reports_it(pair, known):
     text, _ = known
     judged, end = turn(pair, text, "0123456789abcdef")
@@ -82,20 +70,16 @@ def test_a_draft_is_cut_at_the_maximum_length_and_the_sentence_reports_it(pair, 
     assert len(judged[MODEL]["round"]["drafted"]) == MAX_K
 
 
-@pytest.mark.parametrize(
-    "draft", ["<img src=x onerror=alert(1)>", " ${x} {{y}}", "🎉é\n\t", "\u202e", "    ."]
-)
+@pytest.mark.parametrize("draft", ["<img src=x onerror=alert(1)>", "🎉é\n\t", "    ."])
 def test_whatever_is_drafted_the_text_is_the_targets(pair, draft):
     text, written, scores, sizes = "naïve 🎉", [], {}, []
     for _ in range(4):
         judged, end = turn(pair, text, draft, written=written, scores=scores)
         scores = {player: event["score"] for player, event in judged.items()}
-        written, known = (
-            end["written"],
-            [int(token) for event in judged.values() for token in event["pieces"]],
-        )
+        known = {int(token) for event in judged.values() for token in event["pieces"]}
+        assert set(end["written"][len(written) :]) <= known
+        written = end["written"]
         sizes.append(len(written))
-        assert set(written[sizes[-2] if len(sizes) > 1 else 0 :]) <= set(known)
     assert sizes == sorted(set(sizes)), "every turn writes"
     assert written == alone(pair, text, len(written)), "byte for byte, also where that is no text"
     assert scores[ONE]["rounds"] == scores[MODEL]["rounds"] == 4
@@ -108,6 +92,8 @@ def test_of_two_players_the_draft_with_more_accepted_tokens_extends_the_text(pai
         judged, end = turn(pair, text, *drafts)
         assert set(judged) == {ONE, TWO, MODEL}
         assert end["best"] == best and end["written"] == alone(pair, text, 3)
+        assert judged[best]["round"]["emission"]["status"] == Status.BONUS
+        assert (judged[best]["alpha"], judged[best]["score"]["streak"]) == (1, 2)
         other = judged[TWO if best == ONE else ONE]
         assert other["alpha"] == 0 and other["score"]["tokens"] == 1
         assert len(judged[MODEL]["round"]["drafted"]) == 2, "as long as the longer draft"
@@ -115,7 +101,6 @@ def test_of_two_players_the_draft_with_more_accepted_tokens_extends_the_text(pai
 
 @pytest.fixture
 def ending(pair, known):
-    """Make the second letter end every text, and return its token."""
     before = pair.target.generation_config.eos_token_id
     [token] = pair.script_ids(known[1][1])
     pair.target.generation_config.eos_token_id = token
@@ -130,12 +115,12 @@ def test_an_accepted_end_of_text_ends_the_game(pair, known, ending):
     assert end["written"][-1] == ending and end["sentence"].startswith("You: 2 of 6 accepted; the text ends")
     judged, corrected = turn(pair, text, f"{written[0]}?")
     assert judged[ONE]["round"]["emission"]["id"] == ending and corrected["finish"] == Finish.EOS
-    with pytest.raises(UserError, match="The text has ended"):
+    with pytest.raises(UserError, match="has ended the text; start a new game"):
         turn(pair, text, "more", written=end["written"])
 
 
 def test_ids_the_target_does_not_have_are_refused(pair):
-    with pytest.raises(UserError, match="does not have; start a new game"):
+    with pytest.raises(UserError, match="written must have token ids below"):
         turn(pair, "abc", "x", written=[10**6])
 
 

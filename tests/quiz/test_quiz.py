@@ -1,4 +1,4 @@
-"""The quiz: figures choose the option they support, and none near an edge."""
+"""The quiz: figures choose the option they support, and none near a limit between two options."""
 
 import dataclasses
 import math
@@ -36,6 +36,7 @@ def rates(draft: float, same: bool) -> Outcome:
 
 
 PLAIN = speed(1.6)
+# For each option of a question, outcomes that support it.
 PLANTED = {
     "five": [(outcome(), outcome(passes=passes, **ALL_RIGHT)) for passes in (1, 2, 4, 5)],
     "noise": [(PLAIN, speed(s, 0.0, same)) for same in (False, True) for s in (1.3, 0.7)],
@@ -46,7 +47,7 @@ PLANTED = {
     "chance": [(outcome(a), outcome(b)) for a, b in ((0, 0), (1, 1), (0, 1), (1, 0))],
     "copies": [(outcome(tau=2.0), outcome(tau=tau)) for tau in (1.2, 2.5, 2.0)],
 }
-"""For each option of a question, figures that support it."""
+# Second sides that leave a question open, given the first side of ``PLANTED``.
 OPEN = {
     "five": [outcome(passes=2, alpha_compared=0.75), outcome(passes=3, **ALL_RIGHT)],
     "noise": [speed(0.95), speed(1.05), outcome()],
@@ -57,7 +58,6 @@ OPEN = {
     "chance": [],
     "copies": [outcome(tau=1.8), outcome(tau=2.2)],
 }
-"""Second sides that leave a question open, given the first side of ``PLANTED``."""
 
 
 @pytest.fixture(scope="module")
@@ -78,41 +78,31 @@ def test_eight_questions_have_distinct_names_and_complete_texts():
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_every_option_has_figures_that_support_it(name):
+def test_every_option_has_figures_that_support_it_and_none_is_chosen_near_a_limit(name):
     question = BY_NAME[name]
     assert len(PLANTED[name]) == len(question.options)
     for index, both in enumerate(PLANTED[name]):
         verdict = verdict_event(1, question, *both)
         assert (verdict["option"], verdict["why"]) == (index, question.options[index].why)
-
-
-@pytest.mark.parametrize("name", BY_NAME)
-def test_figures_near_an_edge_support_no_option(name):
-    question = BY_NAME[name]
     for second in OPEN[name]:
         verdict = verdict_event(1, question, PLANTED[name][0][0], second)
         assert (verdict["option"], verdict["why"]) == (None, question.undecided), second
 
 
 @pytest.mark.parametrize("name", ["noise", "cost", "length"])
-def test_disturbed_clock_decides_nothing(name):
+def test_a_disturbed_clock_decides_nothing(name):
     first, second = PLANTED[name][-1]
-    assert BY_NAME[name].decide(first, second) is not None
-    for factor, decided in ((1 + UNEVEN - 0.01, True), (1 + UNEVEN + 0.01, False), (0.8, False)):
+    for factor, decided in ((1, True), (1 + UNEVEN - 0.01, True), (1 + UNEVEN + 0.01, False), (0.8, False)):
         uneven = dataclasses.replace(second, typical=second.totals.speedup / factor)
         assert (BY_NAME[name].decide(first, uneven) is not None) is decided
 
 
-def test_band_has_its_margin_on_both_sides_of_an_edge():
-    assert [band(value, (1.0, 2.0)) for value in (0.5, 1.5, 3.0)] == [0, 1, 2]
-    for edge in (1.0, 2.0):
-        near = [edge * (1 + MARGIN * 0.99), edge, edge / (1 + MARGIN * 0.99)]
+def test_a_band_has_its_margin_on_both_sides_of_an_edge():
+    assert [band(value, (1.0, 2.0)) for value in (0.5, 1.5, 3.0, None)] == [0, 1, 2, None]
+    for edge, factor in ((1.0, 0.99), (2.0, 0.99)):
+        near = [edge * (1 + MARGIN * factor), edge, edge / (1 + MARGIN * factor)]
         assert [band(value, (1.0, 2.0)) for value in near] == [None] * 3
-        assert None not in [
-            band(edge * (1 + MARGIN * 1.01), (edge,)),
-            band(edge / (1 + MARGIN * 1.01), (edge,)),
-        ]
-    assert band(None, (1.0,)) is None
+    assert [band(value, (2.0,)) for value in (2 * (1 + MARGIN * 1.01), 2 / (1 + MARGIN * 1.01))] == [1, 0]
 
 
 def test_tokens_are_compared_to_the_end_of_the_longer_text():
@@ -120,11 +110,10 @@ def test_tokens_are_compared_to_the_end_of_the_longer_text():
     assert (one.same(SPECULATIVE), one.share_same(SPECULATIVE)) == (False, pytest.approx(2 / 3))
     short = Outcome(EMPTY, {BASELINE: [1, 2, 3, 4], SPECULATIVE: [1, 2]}, None)
     assert (short.same(SPECULATIVE), short.share_same(SPECULATIVE)) == (False, 0.5)
-    assert short.share_same(BASELINE) == 1.0
 
 
 @pytest.mark.parametrize("number", [0, 9, -1, 2.0, "3", True, None, [3], math.nan])
-def test_unknown_question_is_refused(number):
+def test_an_unknown_question_is_refused(number):
     with pytest.raises(UserError, match="choose a whole number from 1 to 8"):
         number_in({"question": number}, 8)
     assert number_in({"question": 8}, 8) == 8
@@ -132,7 +121,7 @@ def test_unknown_question_is_refused(number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 9))
-def test_question_runs_both_sides_and_judges_their_figures(pair, number):
+def test_a_question_runs_both_sides_and_judges_their_figures(pair, number):
     question = QUESTIONS[number - 1]
     events = [event for event in quiz_events(pair, number, question) if event["type"] != "progress"]
     assert [event["type"] for event in events] == ["question", "side", "side", "verdict"]
@@ -140,18 +129,18 @@ def test_question_runs_both_sides_and_judges_their_figures(pair, number):
     for index, event in enumerate(events[1:3]):
         assert (event["index"], event["label"]) == (index, question.sides[index].label)
         assert all(figure["text"] for figure in event["figures"])
-    values = {f["label"]: f["value"] for f in events[2]["figures"]}
+    first, second = ({f["label"]: f["value"] for f in event["figures"]} for event in events[1:3])
+    same = "Tokens equal to the target's"
     if question.name in ("noise", "cost", "chance"):
-        assert values["Tokens that are the target's own"] == 1.0
+        assert second[same] == 1.0
     if question.name == "noise":
-        accepted = [event["figures"][0]["value"] for event in events[1:3]]
-        assert accepted[1] < accepted[0], "the draft is under its ablation"
+        assert second["Acceptance rate α"] < first["Acceptance rate α"]
     if question.name == "chance":
         assert events[-1]["option"] == 2
     if question.name == "alone":
-        assert values["Tokens that are the target's own"] < 1.0 == events[1]["figures"][1]["value"]
+        assert second[same] < 1.0 == first[same]
     if question.name == "five":
-        assert events[1]["figures"][0]["value"] == 5
+        assert first["Target passes"] == 5
 
 
 def test_sides_differ_only_in_the_asked_condition(pair):
@@ -166,34 +155,25 @@ def test_sides_differ_only_in_the_asked_condition(pair):
     assert [side.configs[0].rule for side in settings["chance"]] == [Rule.REJECTION, Rule.SHARED_NOISE]
 
 
-def test_two_sides_of_one_run_take_one_run(pair, monkeypatch):
-    races = []
+def test_equal_sides_share_a_run_and_progress_rises_from_0_to_1(pair, monkeypatch):
+    runs = []
     speculative = Lanes.speculative
-    monkeypatch.setattr(Lanes, "speculative", lambda *args: races.append(1) or speculative(*args))
+    monkeypatch.setattr(Lanes, "speculative", lambda *args: runs.append(1) or speculative(*args))
     list(quiz_events(pair, 1, BY_NAME["five"]))
-    list(quiz_events(pair, 7, BY_NAME["chance"]))
-    assert len(races) == 1 + 2
-
-
-def test_stopped_question_gives_no_verdict(pair):
-    asked = 0
-
-    def stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > 20
-
-    kinds = [event["type"] for event in quiz_events(pair, 3, BY_NAME["cost"], stop)]
-    assert "progress" in kinds and "side" not in kinds and "verdict" not in kinds
-
-
-def test_progress_rises_from_0_to_1(pair):
-    events = quiz_events(pair, 7, BY_NAME["chance"])
+    assert len(runs) == 1
+    events = list(quiz_events(pair, 7, BY_NAME["chance"]))
+    assert len(runs) == 1 + 2
     fractions = [event["fraction"] for event in events if event["type"] == "progress"]
     assert fractions == sorted(fractions) and fractions[0] == 0.0 and 0.95 < fractions[-1] <= 1.0
 
 
-def test_pair_without_a_draft_model_refuses_questions_about_it(pair):
+def test_a_stopped_question_gives_no_verdict(pair):
+    answers = iter([False] * 20)
+    kinds = [event["type"] for event in quiz_events(pair, 3, BY_NAME["cost"], lambda: next(answers, True))]
+    assert "progress" in kinds and "side" not in kinds and "verdict" not in kinds
+
+
+def test_a_pair_without_a_draft_model_refuses_questions_about_it(pair):
     bare = dataclasses.replace(pair, draft=None)
     for name in ("noise", "cost", "alone"):
         with pytest.raises(UserError, match="no draft model"):
@@ -201,12 +181,12 @@ def test_pair_without_a_draft_model_refuses_questions_about_it(pair):
     assert list(quiz_events(bare, 8, BY_NAME["copies"]))[-1]["type"] == "verdict"
 
 
-def test_undefined_figure_is_a_dash():
+def test_an_undefined_figure_is_a_dash():
     shown = side_event(3, BY_NAME["cost"], 1, outcome())["figures"]
     assert [figure["text"] for figure in shown] == ["–", "–", "100%"]
 
 
 @pytest.mark.slow
-def test_builtin_pair_writes_five_tokens_in_one_pass(builtin_pair):
+def test_the_builtin_pair_writes_five_tokens_in_one_pass(builtin_pair):
     *_, verdict = quiz_events(builtin_pair, 1, BY_NAME["five"])
     assert verdict["option"] == 0

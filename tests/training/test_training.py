@@ -92,15 +92,15 @@ def test_a_training_killed_at_any_stage_resumes_to_the_same_weights(
         (["--steps", "2", "--layers", "9"], "has 2 layers; choose --layers from 1 to 2"),
         (
             ["--steps", "2", "--target", "/nowhere"],
-            "--target takes a hub id or a folder, and /nowhere is not a folder",
+            "--target must be a hub id or a folder, got /nowhere",
         ),
         (["--steps", "2", "--out", "/proc/nowhere"], "/proc/nowhere"),
-        (["--steps", "2", "--start", "/nowhere"], "--start takes a folder, and /nowhere is not one"),
-        (["--kind", "n-gram", "--text", "nowhere"], "--text takes a folder, and nowhere is not one"),
-        (["--kind", "n-gram", "--start", "/nowhere"], "--start does not support tables of n-grams"),
+        (["--steps", "2", "--start", "/nowhere"], "--start must be a folder, got /nowhere"),
+        (["--kind", "n-gram", "--text", "nowhere"], "--text must be a folder, got nowhere"),
+        (["--kind", "n-gram", "--start", "/nowhere"], "--start does not support n-gram tables"),
         (
             ["--start", "/nowhere", "--layers", "1"],
-            "--start keeps the draft's head and depth; leave out --layers",
+            "--start keeps the draft's layers and vocabulary; leave out --layers",
         ),
     ],
 )

@@ -117,7 +117,7 @@ def test_the_copy_is_small(folder):
 def test_a_folder_with_files_is_refused(tmp_path, capsys):
     (tmp_path / "index.html").touch()
     assert main(["site", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"specdemo: {tmp_path} is not an empty folder; name a new one.\n"
+    assert capsys.readouterr().err == f"specdemo: OUT must be a new or empty folder, got {tmp_path}.\n"
     assert not any((tmp_path / "index.html").read_bytes())
 
 

@@ -33,7 +33,7 @@ def test_a_run_of_llama_cpp_marks_rejected_tokens_and_is_saved_as_a_trace(open_p
     assert set(page.locator(f"{lane} .sd-token[data-status=discarded]").all_inner_texts()) == {"▢"}
     assert_figures(page, llama[-1]["totals"])
     unknown = help_on_the_run(page)
-    assert "rejected tokens (▢)" in unknown and "there is no race" not in unknown
+    assert "rejected tokens (▢)" in unknown and "there is no baseline" not in unknown
 
     index = next(number for number, one in enumerate(rounds) if any(t["rejected"] for t in one["drafted"]))
     open_round(page, index, len(rounds))

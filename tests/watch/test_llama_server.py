@@ -27,8 +27,7 @@ PROMPTS = {
     "emoji": "Repeat exactly: 🙂🙃🙂🙃 naïve café 🙂🙃🙂🙃 naïve café",
 }
 LOGGED = re.compile(r"draft acceptance = [\d.]+ \( *(\d+) accepted / *(\d+) generated\)")
-CANCELLED = "cancel task"
-"""In the log of a run whose client has gone before its end."""
+CANCELLED = "cancel task"  # logged for a run whose client has gone
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,6 @@ def draft(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory) -> Iterator[LlamaServer]:
-    """The server without drafts."""
     log = tmp_path_factory.mktemp("none") / "log"
     with llama_server(builtin_gguf(), "none", log=log) as server:
         yield server
@@ -51,7 +49,6 @@ def plain(tmp_path_factory) -> Iterator[LlamaServer]:
 
 @pytest.fixture(scope="module", params=["ngram", "draft"])
 def drafting(request, tmp_path_factory) -> Iterator[LlamaServer]:
-    """The server with drafts that are copied, or a model's."""
     mode: Mode = request.param
     model = request.getfixturevalue("draft") if mode == "draft" else None
     log = tmp_path_factory.mktemp(mode) / "log"
@@ -60,7 +57,6 @@ def drafting(request, tmp_path_factory) -> Iterator[LlamaServer]:
 
 
 def run_on(url: str, prompt: str, alone: str | None = None, **more) -> Run:
-    """A whole run, which loads again."""
     config = parse_config({"prompt": prompt, "max_new_tokens": 64, "baseline": alone is not None, **more})
     watched = WatchedRun(Server("Box", url, alone), config, lambda: False)
     assert list(watched.events())[-1]["type"] == "end"
@@ -74,7 +70,7 @@ def text_of(run: Run, lane: str = "speculative") -> str:
 
 
 def logged(server: LlamaServer) -> list[tuple[int, int]]:
-    """Accepted and drafted tokens of every run that had a draft, as the server logs them."""
+    """Return the accepted and drafted tokens of every run with drafts."""
     return [(int(kept), int(drafted)) for kept, drafted in LOGGED.findall(server.log.read_text())]
 
 
@@ -83,8 +79,7 @@ def busy(server: LlamaServer) -> bool:
         return any(slot["is_processing"] for slot in json.load(reply))
 
 
-@pytest.mark.parametrize("mode", ["chat", "raw"])
-@pytest.mark.parametrize("name", PROMPTS)
+@pytest.mark.parametrize(("name", "mode"), [("numbers", "chat"), ("paris", "raw"), ("emoji", "chat")])
 def test_counts_are_those_the_server_logs_and_the_text_is_that_without_drafts(drafting, plain, name, mode):
     before = len(logged(drafting))
     run = run_on(drafting.url, PROMPTS[name], mode=mode)
@@ -104,12 +99,6 @@ def test_a_race_ends_with_the_same_text(drafting, plain):
     assert text_of(run) == text_of(run, "baseline")
     assert run.totals["identical"] is True and run.totals["speedup"] is not None
     assert run.watched is not None and NO_RACE not in run.watched.silent
-
-
-def test_the_same_seed_draws_the_same_text(drafting):
-    drawn = {"temperature": 0.8, "seed": 11, "top_k": 40, "top_p": 0.9}
-    texts = [text_of(run_on(drafting.url, PROMPTS["numbers"], **drawn)) for _ in range(2)]
-    assert texts[0] == texts[1]
 
 
 def test_a_stopped_run_frees_the_server(drafting):

@@ -2,8 +2,6 @@
 
 import gzip
 import threading
-import tracemalloc
-from collections.abc import Iterator
 
 import pytest
 from helpers.recorded_streams import recorded
@@ -27,24 +25,25 @@ from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 
 GOOD = "llama-draft-chat-eos-paris"
+PARTS = [*replayed(GOOD)]
+CUT = PARTS[:5]
 CONFIG = parse_config({"prompt": "What is the capital of France?", "baseline": False})
+MODELS, STREAM = "models", "stream"
 
 
 @pytest.fixture
-def server() -> Iterator[StandIn]:
+def server(serve) -> StandIn:
     """A llama.cpp server with good answers, until a test changes them."""
-    with stand_in("llama-models.json", replayed(GOOD)) as one:
-        yield one
+    return serve(replayed(GOOD))
 
 
 def run_on(server: StandIn, stop=lambda: False) -> tuple[WatchedRun, list[dict]]:
-    """A whole run, and its events."""
     run = WatchedRun(Server("Box", server.url), CONFIG, stop)
     return run, list(run.events())
 
 
 def refusal(server: StandIn) -> str:
-    """Return the one sentence that ends a run, without addresses; then check a run of a good server."""
+    """Return the one sentence that ends a run, without addresses."""
     with pytest.raises(UserError) as raised:
         run_on(server)
     sentence = str(raised.value)
@@ -52,24 +51,14 @@ def refusal(server: StandIn) -> str:
     assert sentence.isprintable() and len(sentence) < 300
     for secret in ("http", "127.0.0.1", "localhost", server.url.rpartition(":")[2], "/", "\\", "gpu-7", "<"):
         assert secret not in sentence, sentence
-    server.models, server.stream = GOOD_MODELS, replayed(GOOD)
-    assert run_on(server)[1][-1]["type"] == "end"
     return sentence
 
 
-GOOD_MODELS = Answer([recorded("llama-models.json")], kind=JSON)
-INNER = [
-    "no model at http://10.0.0.7:8000",
-    "cannot open /srv/models/secret.gguf",
-    r"cannot open C:\models\secret.gguf",
-    "upstream 10.0.0.7 refused",
-    "upstream gpu-7:8000 refused",
-    "upstream gpu-7.corp.example refused",
-    "nothing listens on port 8000",
-    "connect to [fe80::1] failed",
-    "LOCALHOST is full",
-    "<b>bold</b>",
-]
+def test_a_good_run_follows_a_refused_one(server):
+    server.models = CLOSED
+    refusal(server)
+    server.models = Answer([recorded("llama-models.json")], kind=JSON)
+    assert run_on(server)[1][-1]["type"] == "end"
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 10**6])
@@ -81,216 +70,168 @@ def test_a_stream_reads_the_same_however_it_is_cut_into_parts(server, size):
     assert again.run.lanes == whole.run.lanes and again.run.pieces == whole.run.pieces
 
 
-WINDOWS = [
-    b": ping\r\n",
-    *(part.replace(b"\n", b"\r\n") for part in replayed(GOOD)),
-    b"event: x\r\nid: 3\r\n",
-]
-SPLIT = [part.replace(b'data: {"', b'id: 1\nretry: x\nevent: y\ndata: {\ndata:"') for part in replayed(GOOD)]
+WINDOWS = [b": ping\r\n", *(part.replace(b"\n", b"\r\n") for part in PARTS), b"event: x\r\nid: 3\r\n"]
+SPLIT = [part.replace(b'data: {"', b'id: 1\nretry: x\nevent: y\ndata: {\ndata:"') for part in PARTS]
 
 
 @pytest.mark.parametrize(
     "answer",
-    [Answer(WINDOWS), Answer(SPLIT), Answer(list(replayed(GOOD)), kind="text/event-stream; charset=utf-16")],
-    ids=["Windows lines and comments", "fields and data in two lines", "another charset"],
+    [
+        Answer(WINDOWS),
+        Answer(SPLIT),
+        Answer(PARTS, kind="text/event-stream; charset=utf-16"),
+        Answer([*PARTS, DONE, b"data: {"], ends="cut"),
+    ],
+    ids=["Windows lines and comments", "fields and data in two lines", "another charset", "ends with [DONE]"],
 )
-def test_other_ways_to_write_a_stream_read_the_same(server, answer):
+def test_all_forms_of_a_stream_read_the_same(server, answer):
     server.stream = answer
     assert run_on(server)[1][-1]["totals"]["tokens"] == 6
 
 
 def test_a_server_that_is_not_there_is_reported():
     with stand_in("llama-models.json") as gone:
-        url = gone.url
+        pass
     with pytest.raises(UserError, match=r"^Box cannot be reached now; try again later\.$"):
-        list(WatchedRun(Server("Box", url), CONFIG, lambda: False).events())
+        run_on(gone)
 
 
-@pytest.mark.parametrize("place", ["models", "stream"])
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (CLOSED, "The connection to Box was lost; try again."),
-        (Answer([b"data: {}"], ends="cut"), "The connection to Box was lost; try again."),
-        (json_answer({"error": {"message": "The disk is full."}}, 500), "(status 500): The disk is full."),
-        (json_answer({"error": "no such thing"}, 400), "Box refused this (status 400): no such thing."),
-        (json_answer({"object": "error", "message": "too long"}, 400), "(status 400): too long."),
-        (json_answer({"error": {"message": 7}}, 503), "Box refused this (status 503)."),
-        (json_answer(b"<html>Bad gateway</html>", 502, kind="text/html"), "Box refused this (status 502)."),
-        (json_answer(b"[" * 100_000, 500), "Box refused this (status 500)."),
-        (json_answer({"error": "..."}, 500), "Box refused this (status 500)."),
-        (json_answer({"error": "\x1b[31m\u202ered\u0000\ud800 "}, 500), "(status 500): [31mred."),
-        (
-            Answer(status=302, headers={"Location": "http://127.0.0.1:1/"}),
-            "a redirect, which is not followed",
-        ),
-        (Answer(status=307, headers={"Location": "file:///etc/passwd"}), "a redirect, which is not followed"),
-    ],
-    ids=range(12),
-)
-def test_a_server_that_fails_is_refused_in_one_sentence(server, place, answer, words):
+LOST = "The connection to Box was lost"
+REDIRECT = "Box redirects to a different address"
+EITHER = [
+    (CLOSED, LOST),
+    (Answer([b"data: {}"], ends="cut"), LOST),
+    (json_answer({"error": {"message": "The disk is full."}}, 500), "(status 500): The disk is full."),
+    (json_answer({"error": "no such thing"}, 400), "Box refused the request (status 400): no such thing."),
+    (json_answer({"object": "error", "message": "too long"}, 400), "(status 400): too long."),
+    (json_answer({"error": {"message": 7}}, 503), "(status 503)."),
+    (json_answer(b"<html>Bad gateway</html>", 502, kind="text/html"), "(status 502)."),
+    (json_answer(b"[" * 100_000, 500), "(status 500)."),
+    (json_answer({"error": "..."}, 500), "(status 500)."),
+    (json_answer({"error": "\x1b[31m\u202ered\u0000\ud800 "}, 500), "(status 500): [31mred."),
+    (Answer(status=302, headers={"Location": "http://127.0.0.1:1/"}), REDIRECT),
+    (Answer(status=307, headers={"Location": "file:///etc/passwd"}), REDIRECT),
+]
+"""Answers that are refused in place of a list of models and of a stream."""
+LISTS = [
+    *(({"object": "list", "data": data}, "lists no models") for data in ([], {}, [None], [{"id": 7}])),
+    *((value, "lists no models") for value in ({}, {"data": [{"id": ""}]})),
+    *((body, "invalid JSON") for body in ([], b"<html></html>", b"\xff\xfe", b"[" * 100_000)),
+    *((body, "invalid JSON") for body in (b'{"a":' * 100_000, gzip.compress(b'{"data": [{"id": "x"}]}'))),
+    (b" " * 1_000_001, "Box sent more than 1,000,000 bytes"),
+]
+GZIP = Answer([gzip.compress(b"".join(PARTS))], headers={"Content-Encoding": "gzip"})
+EVENTS = [
+    *((event, "invalid JSON") for event in (b"[1]", b"7", b"[" * 100_000, b'{"a":' * 100_000)),
+    (b'{"a":' + b"9" * 5000 + b"}", "invalid JSON"),
+    (b"", "Box returned no text"),
+    ({"error": {"message": "Out of memory."}}, "Box ended the run: Out of memory."),
+    *(({"error": error}, "Box ended the run.") for error in ([1], {"message": None})),
+    (b'{"x": "' + b"y" * 1_000_000 + b'"}', "an event of more than 1,000,000 characters"),
+    ({"timings": {"predicted_n": 1, "predicted_ms": float("nan")}}, "(a time that runs backwards)"),
+    ({"timings": {"predicted_n": 999, "predicted_ms": 1}}, "more tokens than requested"),
+    ({"timings": {"predicted_n": 1, "predicted_ms": 1, "draft_n": 500}}, "at most 128 can be shown"),
+]
+STREAMS = [
+    (Answer([b"<html></html>"], kind="text/html"), "Box sent a web page"),
+    (json_answer({"choices": []}), "Box sent no stream of events"),
+    (replayed(GOOD, ends="never", kind="text/plain"), "Box sent no stream of events"),
+    *((answer, "The stream of Box ended before") for answer in (Answer(CUT), Answer(), GZIP)),
+    (Answer(CUT, ends="cut"), LOST),
+    *((answer, "Box returned no text") for answer in (streamed(), streamed({}, {"choices": []}))),
+    *((streamed(event), words) for event, words in EVENTS),
+]
+REFUSED = [
+    *((place, answer, words) for place in (MODELS, STREAM) for answer, words in EITHER),
+    *((MODELS, json_answer(value), words) for value, words in LISTS),
+    *((STREAM, answer, words) for answer, words in STREAMS),
+]
+
+
+@pytest.mark.parametrize(("place", "answer", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_an_invalid_answer_is_refused_in_one_sentence(server, place, answer, words):
     setattr(server, place, answer)
     assert words in refusal(server)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "no model at http://10.0.0.7:8000",
+        "cannot open /srv/models/secret.gguf",
+        r"cannot open C:\models\secret.gguf",
+        "upstream 10.0.0.7 refused",
+        "upstream gpu-7:8000 refused",
+        "upstream gpu-7.corp.example refused",
+        "nothing listens on port 8000",
+        "connect to [fe80::1] failed",
+        "LOCALHOST is full",
+        "<b>bold</b>",
+    ],
+)
+def test_addresses_and_folders_in_a_servers_message_are_kept_from_visitors(server, inner):
+    server.stream = json_answer({"error": {"message": inner}}, 500)
+    assert refusal(server) == "Box refused the request (status 500)."
+    server.stream = streamed({"error": {"message": inner}})
+    assert refusal(server) == "Box ended the run."
+
+
+def test_the_messages_of_vllm_reach_the_visitor(server):
+    server.stream = replayed("vllm-error-in-stream")
+    assert refusal(server).startswith("Box ended the run: The min_p and logit_bias sampling parameters")
+    server.stream = Answer(replayed("vllm-error-400.json").parts, status=400, kind=JSON)
+    assert "(status 400): max_tokens=5000 cannot be greater than" in refusal(server)
 
 
 @pytest.mark.parametrize(
     ("place", "answer"),
     [
-        ("models", Answer(first_s=PATIENCE_S)),
-        ("stream", Answer(first_s=PATIENCE_S)),
-        ("stream", Answer([*list(replayed(GOOD))[:5]], ends="never")),
+        (MODELS, Answer(first_s=PATIENCE_S)),
+        (STREAM, Answer(first_s=PATIENCE_S)),
+        (STREAM, Answer(CUT, ends="never")),
     ],
     ids=range(3),
 )
 def test_a_silent_server_is_not_waited_for(monkeypatch, server, place, answer):
+    monkeypatch.setattr(stream, "SILENT_S", 0.2)
     setattr(server, place, answer)
-    with monkeypatch.context() as patch:
-        patch.setattr(stream, "SILENT_S", 0.5)
-        with pytest.raises(UserError, match=r"^Box was silent for 0\.5 s; try again later\.$"):
-            run_on(server)
+    assert refusal(server) == "Box was silent for 0.2 s; try again later."
     assert server.left.wait(PATIENCE_S), "the server notices that its client has gone"
 
 
-@pytest.mark.parametrize("inner", INNER)
-def test_addresses_and_folders_in_a_server_s_words_are_kept_from_visitors(server, inner):
-    server.stream = json_answer({"error": {"message": inner}}, 500)
-    assert refusal(server) == "Box refused this (status 500)."
-    server.stream = streamed({"error": {"message": inner}})
-    assert refusal(server) == "Box ended this."
-
-
-def test_the_words_of_vllm_reach_the_visitor(server):
-    server.stream = replayed("vllm-error-in-stream")
-    not_yet = "sampling parameters are not yet supported with speculative decoding."
-    assert refusal(server) == f"Box ended this: The min_p and logit_bias {not_yet}"
-    server.stream = Answer(replayed("vllm-error-400.json").parts, status=400, kind=JSON)
-    assert refusal(server).startswith("Box refused this (status 400): max_tokens=5000 cannot be greater than")
-
-
-@pytest.mark.parametrize(
-    ("models", "words"),
-    [
-        (json_answer({"detail": "Not Found"}, 404), "(status 404)"),
-        (json_answer({"object": "list", "data": []}), "Box lists no model"),
-        (json_answer({"data": {}}), "Box lists no model"),
-        (json_answer({"data": [None]}), "Box lists no model"),
-        (json_answer({"data": [{"id": 7}]}), "Box lists no model"),
-        (json_answer({"data": [{"id": ""}]}), "Box lists no model"),
-        (json_answer({}), "Box lists no model"),
-        (json_answer([]), "no JSON object"),
-        (json_answer(b"<html></html>", kind="text/html"), "no JSON object"),
-        (json_answer(b"\xff\xfe"), "no JSON object"),
-        (json_answer(b"[" * 100_000), "no JSON object"),
-        (json_answer(b'{"a":' * 100_000), "no JSON object"),
-        (json_answer(gzip.compress(b'{"data": [{"id": "x"}]}')), "no JSON object"),
-        (json_answer(b" " * 1_000_001), "Box sent more than 1,000,000 bytes, so its answer was cut off."),
-    ],
-    ids=range(14),
-)
-def test_an_invalid_list_of_models_is_refused_in_one_sentence(server, models, words):
-    server.models = models
-    assert words in refusal(server)
-
-
 def test_a_list_of_models_that_never_ends_is_not_waited_for(monkeypatch, server):
-    monkeypatch.setattr(stream, "REPLY_S", 1.0)
-    server.models = Answer(lambda: iter(lambda: b" ", b""), kind=JSON, pause_s=0.05)
-    with pytest.raises(UserError, match=r"^Box took more than 1 s to answer; try again later\.$"):
-        run_on(server)
+    monkeypatch.setattr(stream, "REPLY_S", 0.2)
+    server.models = Answer(lambda: iter(lambda: b" ", b""), kind=JSON, pause_s=0.02)
+    assert refusal(server) == "Box took more than 0.2 s to answer; try again later."
     assert server.left.wait(PATIENCE_S)
 
 
-NUMBERS = "9" * 5000
-
-
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("part", "words"),
     [
-        (Answer([b"<html></html>"], kind="text/html"), "Box answers with a web page"),
-        (json_answer({"choices": []}), "Box answers with no stream of events"),
-        (replayed(GOOD, ends="never", kind="text/plain"), "Box answers with no stream of events"),
-        (Answer([*list(replayed(GOOD))[:5]]), "The stream of Box was cut off before its end; try again."),
-        (Answer([*list(replayed(GOOD))[:5]], ends="cut"), "The connection to Box was lost; try again."),
-        (Answer(), "The stream of Box was cut off before its end"),
-        (streamed(), "Box wrote nothing"),
-        (streamed({}, {"choices": []}), "Box wrote nothing"),
-        (streamed(b"{", b"}"), "no JSON object"),
-        (streamed(b"[1]"), "no JSON object"),
-        (streamed(b"7"), "no JSON object"),
-        (streamed(b""), "Box wrote nothing"),
-        (streamed(b"[" * 100_000), "no JSON object"),
-        (streamed(b'{"a":' * 100_000), "no JSON object"),
-        (streamed(b'{"a":' + NUMBERS.encode() + b"}"), "no JSON object"),
-        (streamed({"error": {"message": "Out of memory."}}), "Box ended this: Out of memory."),
-        (streamed({"error": "Out of memory"}), "Box ended this: Out of memory."),
-        (streamed({"error": [1]}), "Box ended this."),
-        (streamed({"error": {"message": None}}), "Box ended this."),
-        (
-            Answer([gzip.compress(b"".join(replayed(GOOD)))], headers={"Content-Encoding": "gzip"}),
-            "was cut off before its end",
-        ),
-        (streamed(b'{"x": "' + b"y" * 5_000_000 + b'"}'), "an event of more than 1,000,000 characters"),
-        (
-            streamed(b'{"timings":{"predicted_n":1,"predicted_ms":NaN}}'),
-            "(a time that runs backwards)",
-        ),
-        (
-            streamed(b'{"timings":{"predicted_n":1,"predicted_ms":1,"draft_n":1,"draft_n_accepted":2}}'),
-            "(2 accepted of 1 drafted)",
-        ),
-        (streamed(b'{"timings":{"predicted_n":999,"predicted_ms":1}}'), "more tokens than were asked for"),
-        (
-            streamed(b'{"timings":{"predicted_n":1,"predicted_ms":1,"draft_n":500}}'),
-            "Box drafts 500 tokens in a round; at most 128 can be shown.",
-        ),
-    ],
-    ids=range(25),
-)
-def test_an_invalid_stream_is_refused_in_one_sentence(server, answer, words):
-    server.stream = answer
-    assert words in refusal(server)
-
-
-def endless(part: bytes, most: int = 100_000_000) -> Answer:
-    return Answer(lambda: (part for _ in range(most // len(part))))
-
-
-@pytest.mark.parametrize(
-    ("answer", "words", "most_sent"),
-    [
-        (endless(b"x" * 65_536), "more than 8,000,000 bytes", 20_000_000),
-        (endless(b"data: {}\n\n" * 1_000), "more than 20,000 events", 20_000_000),
-        (endless(b": ping" + b" " * 500_000 + b"\n\n"), "more than 8,000,000 bytes", 20_000_000),
+        (b"x" * 65_536, "more than 500,000 bytes"),
+        (b"data: {}\n\n" * 1_000, "more than 20,000 events"),
+        (b": ping" + b" " * 500_000 + b"\n\n", "more than 500,000 bytes"),
     ],
     ids=["one line", "small events", "nothing but comments"],
 )
-def test_an_endless_stream_is_ended_before_it_fills_the_memory(server, answer, words, most_sent):
-    server.stream = answer
-    tracemalloc.start()
-    try:
-        with pytest.raises(UserError, match=words):
-            run_on(server)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 40_000_000
-    assert server.left.wait(PATIENCE_S) and server.sent < most_sent, (
-        "the server notices that its client has gone"
-    )
-    server.stream = replayed(GOOD)
-    assert run_on(server)[1][-1]["type"] == "end"
+def test_an_endless_stream_is_ended_before_it_fills_the_memory(monkeypatch, server, part, words):
+    monkeypatch.setattr(stream, "MAX_BYTES", 500_000)
+    server.stream = Answer(lambda: iter(lambda: part, b""))
+    assert words in refusal(server)
+    assert server.left.wait(PATIENCE_S), "the server notices that its client has gone"
+    assert server.sent < 10_000_000, "little more than the buffers of both sockets"
 
 
-@pytest.mark.parametrize("place", ["models", "stream"])
+@pytest.mark.parametrize("place", [MODELS, STREAM])
 @pytest.mark.parametrize("how", ["silent", "slow"])
-def test_a_stop_ends_any_wait_and_frees_the_server(monkeypatch, server, place, how):
-    monkeypatch.setattr(stream, "SILENT_S", 10 * PATIENCE_S)
-    drip = Answer(lambda: iter(lambda: b": wait\n\n", b""), pause_s=0.05)
+def test_a_stop_ends_any_wait_and_frees_the_server(server, place, how):
+    drip = Answer(lambda: iter(lambda: b": wait\n\n", b""), pause_s=0.02)
     setattr(server, place, Answer(first_s=5 * PATIENCE_S) if how == "silent" else drip)
-    listed = len(recorded("llama-models.json")) if place == "stream" else 0
+    listed = len(recorded("llama-models.json")) if place == STREAM else 0
 
     def waits() -> bool:
-        has_asked = len(server.keys) > (place == "stream")
+        has_asked = len(server.keys) > (place == STREAM)
         return has_asked and (how == "silent" or server.sent > listed + 20)
 
     _, events = run_on(server, waits)
@@ -298,8 +239,8 @@ def test_a_stop_ends_any_wait_and_frees_the_server(monkeypatch, server, place, h
     assert server.left.wait(PATIENCE_S), "the server notices that its client has gone"
 
 
-def test_a_visitor_who_leaves_frees_the_server(server):
-    server.stream = Answer(list(replayed("llama-ngram-chat-numbers"))[:8], ends="never")
+def test_a_visitor_who_leaves_frees_the_server_and_the_thread(server):
+    server.stream = Answer([*replayed("llama-ngram-chat-numbers")][:8], ends="never")
     events = WatchedRun(Server("Box", server.url), CONFIG, lambda: False).events()
     while next(events)["type"] != "round":
         pass
@@ -310,11 +251,11 @@ def test_a_visitor_who_leaves_frees_the_server(server):
         assert not reader.is_alive()
 
 
-def test_no_request_goes_to_an_address_that_a_server_names(server):
+def test_no_redirect_is_followed(server):
     with stand_in("llama-models.json", replayed(GOOD)) as other:
         for status in (301, 302, 303, 307, 308):
             server.models = Answer(status=status, headers={"Location": f"{other.url}/v1/models"})
-            assert "redirect" in refusal(server)
+            assert REDIRECT in refusal(server)
         assert not other.keys and not other.asked
 
 
@@ -324,12 +265,14 @@ def test_no_proxy_of_the_environment_is_used(monkeypatch, server):
     assert run_on(server)[1][-1]["type"] == "end"
 
 
-def test_the_host_s_key_is_sent_and_shown_to_nobody(monkeypatch, server):
+def test_the_hosts_key_is_sent_and_shown_to_nobody(monkeypatch, server):
     run_on(server)
     monkeypatch.setenv("SPECDEMO_WATCH_KEY", "sesame")
     run, events = run_on(server)
     assert server.keys == [None, None, "Bearer sesame", "Bearer sesame"]
     assert "sesame" not in str(events) and "sesame" not in run.run.to_json()
+    server.stream = json_answer({"error": "the key sesame is wrong"}, 401)
+    assert refusal(server) == "Box refused the request (status 401)."
 
 
 ODD_TEXTS = [
@@ -350,8 +293,7 @@ def test_any_text_of_a_server_makes_a_run_that_loads_again(server, text):
         delta["timings"] = {"predicted_n": number, "predicted_ms": number * 1e-20, "prompt_ms": 1e-20}
     server.stream = streamed(*deltas)
     run, events = run_on(server)
-    again = trace_file.load(run.run.to_json().encode())
-    assert again == run.run and events[-1]["type"] == "end"
+    assert trace_file.load(run.run.to_json().encode()) == run.run and events[-1]["type"] == "end"
 
 
 @pytest.mark.parametrize(
@@ -364,17 +306,10 @@ def test_any_text_of_a_server_makes_a_run_that_loads_again(server, text):
         ("\x1b[31m\u202e\ud800Sm\nall", "[31mSmall"),
         ("/", "unnamed"),
         ("m" * 500, "m" * 80),
-        ("<b>x", "<b>x"),
     ],
 )
-def test_a_model_is_called_by_its_name_without_its_folder(server, model, shown):
+def test_a_model_is_shown_by_its_name_without_its_folder(server, model, shown):
     server.models = json_answer({"data": [{"id": model, "owned_by": "llamacpp"}]})
     run, _ = run_on(server)
-    assert run.run.pair["target"] == shown
     assert server.asked[-1][1]["model"] == model
     assert trace_file.load(run.run.to_json().encode()).pair["target"] == shown
-
-
-def test_a_stream_ends_with_its_done_event(server):
-    server.stream = Answer([*replayed(GOOD), DONE, b"data: {"], ends="cut")
-    assert run_on(server)[1][-1]["totals"]["tokens"] == 6

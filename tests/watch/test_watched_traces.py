@@ -1,4 +1,4 @@
-"""Traces of watched runs: their differences from own ones, and damaged ones."""
+"""Traces of watched runs: their differences from own traces, and damaged traces."""
 
 import copy
 
@@ -11,18 +11,24 @@ from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import dump
 
 
+@pytest.fixture(scope="module")
+def good() -> dict:
+    with stand_in("vllm-models.json", replayed("vllm-chat-mixed-logprobs")) as server:
+        return saved(seen(server))
+
+
 @pytest.fixture
-def trace(opened) -> dict:
-    """A good trace of a watched run."""
-    server = opened.enter_context(stand_in("vllm-models.json", replayed("vllm-chat-mixed-logprobs")))
-    made = saved(seen(server))
-    trace_file.load(dump(made))
-    return made
+def trace(good) -> dict:
+    return copy.deepcopy(good)
 
 
-def drafting(trace: dict) -> dict:
-    """Its first round with a draft."""
-    return next(one for one in trace["lanes"]["speculative"]["rounds"] if one["drafted"])
+def rounds_of(trace: dict) -> list[dict]:
+    return trace["lanes"]["speculative"]["rounds"]
+
+
+def draft_of(trace: dict) -> list[dict]:
+    """Its first draft."""
+    return next(one["drafted"] for one in rounds_of(trace) if one["drafted"])
 
 
 def as_own(trace: dict) -> None:
@@ -32,7 +38,7 @@ def as_own(trace: dict) -> None:
 def with_probabilities(trace: dict) -> None:
     """Add the fields of this program's own runs."""
     as_own(trace)
-    for one in trace["lanes"]["speculative"]["rounds"]:
+    for one in rounds_of(trace):
         for token in one["drafted"]:
             token["q"] = token["p"] = 1.0
         if one["emission"]:
@@ -41,44 +47,38 @@ def with_probabilities(trace: dict) -> None:
 
 def long_draft(trace: dict, length: int) -> None:
     """Give the first draft this many tokens, and end the run there."""
-    rounds = trace["lanes"]["speculative"]["rounds"]
-    place = rounds.index(drafting(trace))
-    drafted = rounds[place]["drafted"]
+    drafted = draft_of(trace)
     drafted += [copy.deepcopy(drafted[-1]) for _ in range(length - len(drafted))]
     for token in drafted[-(length - 4) :]:
         token["compared"] = token["rejected"] = False
-    del rounds[place + 1 :]
+    del rounds_of(trace)[[one["drafted"] for one in rounds_of(trace)].index(drafted) + 1 :]
 
 
-def test_an_own_trace_of_the_same_shape_loads(trace):
-    with_probabilities(trace)
-    long_draft(trace, MAX_K)
-    assert trace_file.load(dump(trace)).watched is None
-
-
-def test_a_watched_trace_may_have_longer_drafts_than_an_own_one(trace):
-    watched = copy.deepcopy(trace)
-    long_draft(watched, 128)
-    assert len(trace_file.load(dump(watched)).lanes["speculative"].rounds[-1].drafted) == 128
-    with_probabilities(trace)
-    long_draft(trace, MAX_K + 1)
-    with pytest.raises(UserError, match=r"drafted has 13 entries; at most 12 are allowed"):
-        trace_file.load(dump(trace))
+def test_only_a_watched_trace_may_have_drafts_longer_than_the_programs_own(trace, good):
+    long_draft(trace, 128)
+    assert len(trace_file.load(dump(trace)).lanes["speculative"].rounds[-1].drafted) == 128
+    own, longer = copy.deepcopy(good), copy.deepcopy(good)
+    for one, length in ((own, MAX_K), (longer, MAX_K + 1)):
+        with_probabilities(one)
+        long_draft(one, length)
+    assert trace_file.load(dump(own)).watched is None
+    with pytest.raises(UserError, match=r"drafted has .*\b12\b"):
+        trace_file.load(dump(longer))
 
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
         (as_own, r"drafted\[0\]\.q is missing|emission\.prob is missing"),
-        (lambda trace: trace.update(watched=None), "its version is not that of its kind of run"),
-        (lambda trace: trace.pop("watched"), "its version is not that of its kind of run"),
-        (lambda trace: trace.update(version=1), "its version is not that of its kind of run"),
-        (lambda trace: trace.update(version=3), "made by a newer specdemo"),
+        (lambda trace: trace.update(watched=None), "version"),
+        (lambda trace: trace.pop("watched"), "version"),
+        (lambda trace: trace.update(version=1), "version"),
+        (lambda trace: trace.update(version=3), "newer specdemo"),
         (lambda trace: long_draft(trace, 129), "drafted"),
         (lambda trace: trace["watched"].update(rounds="yes"), "watched.rounds"),
         (lambda trace: trace["watched"].update(silent=["x."] * 9), "watched.silent"),
         (lambda trace: trace["watched"].update(url="http://x"), "watched"),
-        (lambda trace: drafting(trace)["drafted"][0].update(raw_p=1.5), "raw_p must be a probability"),
+        (lambda trace: draft_of(trace)[0].update(raw_p=1.5), "raw_p must be"),
         (lambda trace: trace["pieces"].pop("0"), r"has no entry for token 0"),
     ],
     ids=range(11),
