@@ -22,14 +22,7 @@ class RecordedDraftLoop:
     The step is replayed k times. Each replay takes its input token from the one before, so the CPU does not
     start kernels or read results in between. All uniform random numbers of a draft are drawn before the first
     replay. The number of steps must be known before the first one, so ``k = auto`` needs a ``PlannedLength``.
-
-    Args:
-        runtime: The draft model's runtime, prepared. The steps write to its cache.
-        rule: The run's rule. Its choice of a token becomes part of the recording.
-        record: Records a computation and returns its replay.
-
-    Raises:
-        RuntimeError: The step cannot be recorded.
+    If the step cannot be recorded, ``record`` raises ``RuntimeError``.
     """
 
     def __init__(self, runtime: ModelRuntime, rule: PickingRule, record: Recorder):

@@ -31,7 +31,7 @@ class NgramIndex:
         self._indexed = 0
 
     def extend(self, text: Sequence[int]) -> None:
-        """Index the n-grams in ``text`` that are followed by a token; earlier calls had the start of the text."""
+        """Index the n-grams in ``text`` that a token follows; earlier calls had the start of the text."""
         for end in range(self._indexed, len(text)):
             for size in range(1, min(LONGEST_MATCH, end) + 1):
                 self._after[tuple(text[end - size : end])] = end

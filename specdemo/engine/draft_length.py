@@ -143,11 +143,9 @@ class _Planner(DraftLength):
         return rates
 
     def _is_probe_due(self) -> bool:
-        """Return whether this round should be a probe if no draft is expected to pay.
-
-        The first probe is made at any cost, because only a timed draft shows whether the calibrated cost is
-        right.
-        """
+        """Return whether this round should be a probe if no draft is expected to pay."""
+        # The first probe is made at any cost, because only a timed draft shows if the calibrated cost is
+        # right.
         cost = self._costs.c + self._costs.v[1] - self._costs.v[0]
         every = max(PROBE_EVERY, math.ceil(cost / PROBE_SHARE))
         return self._limit > 0 and self._round % every == FIRST_PROBE
@@ -203,11 +201,7 @@ class AutoLength(_Planner):
         return self._probing
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Return whether this token, alone or with later ones, is expected to pay.
-
-        Raises:
-            FloatingPointError: The logits contain NaN.
-        """
+        """Return whether this token, alone or with later ones, is expected to pay."""
         self._steps += 1
         confidence = probabilities(scores).amax().item()
         if math.isnan(confidence):
@@ -267,18 +261,10 @@ class AutoLength(_Planner):
         self._passes += self._steps * self._costs.c + self._costs.v[drafted]
 
     def _gain(self, rates: list[float], drafted: int, survival: float, step_cost: float) -> float:
-        """Return the expected gain, in tokens, of the best longer draft over stopping now.
+        """Return the expected gain, in tokens, of the best longer draft over stopping now, or −inf.
 
-        The gain is the expected number of additional tokens minus the price of the additional time.
-
-        Args:
-            rates: Expected acceptance rate at each draft position.
-            drafted: Number of tokens drafted already.
-            survival: Probability that all of them are accepted.
-            step_cost: Cost of drafting one token, in target passes.
-
-        Returns:
-            −inf if the draft already has the maximum length.
+        It is the expected number of additional tokens minus the price of the additional time. All ``drafted``
+        tokens are accepted with probability ``survival``; ``step_cost`` is in target passes.
         """
         v, price = self._costs.v, self._price
         best, emitted, cost = -math.inf, 0.0, -v[drafted]

@@ -32,10 +32,9 @@ class VerificationRule(PickingRule, Protocol):
     """
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        """Decide which draft tokens to accept, and choose the target's own token after them.
+        """Decide which of k draft tokens to accept, and choose the target's own token after them.
 
         Args:
-            draft: The draft, of k tokens.
             logits: The target's logits, shape [k + 1, V].
             position: Position of the first draft token in the text.
         """

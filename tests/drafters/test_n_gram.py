@@ -67,7 +67,7 @@ def test_chances_are_those_of_the_formula():
             ]
             # A context that adds nothing to a shorter one has no entry.
             assert any(
-                entry.chance == pytest.approx(by_token[entry.token], abs=0.003)
+                entry.probability == pytest.approx(by_token[entry.token], abs=0.003)
                 and by_token[entry.token] == pytest.approx(max(by_token.values()))
                 for by_token in chances
             )
@@ -112,7 +112,7 @@ def test_a_saved_table_loads_and_a_damaged_one_does_not(tmp_path):
     table.save(tmp_path)
     loaded = load_n_gram(tmp_path, VOCAB)
     assert loaded.after([1, 2, 3, 4]) == table.after([1, 2, 3, 4])
-    with pytest.raises(ValueError, match="another target"):
+    with pytest.raises(ValueError, match="different target"):
         load_n_gram(tmp_path, VOCAB + 1)
     whole = load_file(tmp_path / WEIGHTS)
     for name, broken in {
@@ -124,7 +124,7 @@ def test_a_saved_table_loads_and_a_damaged_one_does_not(tmp_path):
         with pytest.raises(ValueError, match="damaged"):
             load_n_gram(tmp_path, VOCAB)
     (tmp_path / CONFIG).write_text(json.dumps({"longest": 9, "vocabulary": VOCAB}))
-    with pytest.raises(ValueError, match="another version"):
+    with pytest.raises(ValueError, match="different target or version"):
         load_n_gram(tmp_path, VOCAB)
 
 
@@ -165,7 +165,7 @@ def test_an_automatic_length_stops_before_a_token_that_does_not_pay():
     table = count_n_grams(written(*[[1, 2, 3]] * 50, *[[3, token] for token in range(10, 40)]), VOCAB)
     dear = Calibration(step_s=0.01, c=0.0, v=tuple(1 + 0.5 * n for n in range(13)), row_floor=None)
     assert proposed(table, [1], AutoLength(dear)) == [2, 3]
-    assert table.after([3]) is None or table.after([3]).chance < 0.3
+    assert table.after([3]) is None or table.after([3]).probability < 0.3
 
 
 @pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
@@ -198,7 +198,7 @@ def test_calibrated_chances_are_the_observed_rates():
     keys, tokens, chances = (np.array(values) for values in zip(*entries, strict=True))
     table = NGramTable(keys.astype(np.uint32), tokens.astype(np.uint16), chances.astype(np.uint8), VOCAB)
     worth = calibration(table, texts(1000))
-    calibrated = table.with_chances(worth)
+    calibrated = table.with_probabilities(worth)
     assert calibrated.after([1]) == (2, pytest.approx(0.6, abs=0.05))
     assert calibrated.after([10]) == (11, pytest.approx(0.3, abs=0.05))
     assert calibration(table, texts(2))(np.array([0.3])) == 0.3, "too few to tell"

@@ -16,7 +16,7 @@ from numba import carray, types
 
 from specdemo.models.compiled import openmp
 from specdemo.models.compiled.compilation import Compiled, keep_in, thread_number
-from specdemo.models.compiled.huge_pages import ALIGNMENT, CHUNK_BYTES, room_for
+from specdemo.models.compiled.product import CHUNK_BYTES, LINE_BYTES, room_for
 
 ROOT = Path(__file__).parents[2]
 ADD_ONE = types.void(types.CPointer(types.int64))
@@ -211,7 +211,7 @@ def test_weights_share_memory_without_overlap():
         room_for(1)
     rooms = [room_for(size) for size in sizes]
     for number, room in enumerate(rooms):
-        assert room.data_ptr() % ALIGNMENT == 0
+        assert room.data_ptr() % LINE_BYTES == 0
         room.fill_(number)
     assert [(len(room), int(room[0]), int(room[-1])) for room in rooms] == [
         (size, number, number) for number, size in enumerate(sizes)

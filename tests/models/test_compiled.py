@@ -23,9 +23,8 @@ from specdemo.models.draft_files import quantize_rows
 from specdemo.models.feature_draft import FeatureDraft, FeatureRuntime, feature_draft_for
 from specdemo.models.fused_llama import can_fuse
 from specdemo.models.layer_views import first_layers, hidden_states
-from specdemo.models.reduced_draft import ReducedHeadDraft, slice_of_target
+from specdemo.models.reduced_draft import ReducedHeadDraft, fit_screen, slice_of_target
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
-from specdemo.models.screened_head import fit_screen
 
 VOCAB, POSITIONS = 71, 160
 ODD = {

@@ -170,7 +170,7 @@ def test_a_device_records_and_replays():
             ids = torch.tensor(ids, device="cuda")
             found, _ = execution.run(ids, start, cache, len(ids), ())
         own = plain.open(64)
-        expected, _ = plain(torch.tensor([3, 4, 5, 6, 7], device="cuda"), own.places[:5], own, 2)
+        expected, _ = plain(torch.tensor([3, 4, 5, 6, 7], device="cuda"), own.positions[:5], own, 2)
     torch.testing.assert_close(found, expected)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdemo.models.compiled.thread_choice import FIRST_WAIT_S, LONGEST_WAIT_S, ThreadChoice
+from specdemo.models.threads import FIRST_WAIT_S, LONGEST_WAIT_S, ThreadChoice
 
 
 class Machine:
