@@ -17,7 +17,7 @@ def lane(*seconds: float, prefill_s: float = 0.0):
         ({"a": lane(3.0, 3.0), "b": lane(1.0, 1.0, 1.0, 1.0)}, "abbbab"),
         ({"a": lane(3.0, 3.0), "b": lane(2.0, 2.0), "c": lane(1.0, 1.0, 1.0)}, "abccbca"),
         # Prefill counts, and a lane goes on after the other one has ended.
-        ({"a": lane(1.0, 1.0, prefill_s=5.0), "b": lane(1.0)}, "aba"),
+        ({"a": lane(1.0, 1.0, prefill_s=5.0), "b": lane(1.0, 1.0, 1.0)}, "abbba"),
         ({}, ""),
     ],
 )
