@@ -13,25 +13,16 @@ from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K
 
-DRAFT_ROWS = 2
-"""Maximum number of tokens in a draft pass after the prompt: a draft token and the target's last token."""
+DRAFT_ROWS = 2  # maximum number of tokens in a draft pass after the prompt: a draft token, the target's last
 
 
 class RecordedDraftLoop:
-    """A recorded draft step for one run. A step is a pass and the choice of the next token.
+    """A recorded draft step for one run: a pass, and the choice of the next token.
 
     The step is replayed k times. Each replay takes its input token from the one before, so the CPU does not
-    start kernels or read results in between. The run's generator draws all uniform random numbers of a draft
-    before the first replay. The number of steps must be known before the first one, so ``k = auto`` needs a
-    ``draft_length.PlannedLength``.
-
-    Args:
-        runtime: The draft model's runtime, prepared. The steps write to its cache.
-        rule: The run's rule. Its choice of a token becomes part of the recording.
-        record: Records a computation and returns its replay.
-
-    Raises:
-        RuntimeError: The step cannot be recorded.
+    start kernels or read results in between. All uniform random numbers of a draft are drawn before the first
+    replay. The number of steps must be known before the first one, so ``k = auto`` needs a ``PlannedLength``.
+    If the step cannot be recorded, ``record`` raises ``RuntimeError``.
     """
 
     def __init__(self, runtime: ModelRuntime, rule: PickingRule, record: Recorder):
@@ -41,7 +32,7 @@ class RecordedDraftLoop:
         device = runtime.device
         uniforms = rule.uniforms(0)
         self._uniforms = None if uniforms is None else uniforms.new_zeros(MAX_K)
-        self._id, self._place, self._step = (
+        self._id, self._position, self._step = (
             torch.zeros(1, dtype=torch.long, device=device) for _ in range(3)
         )
         self._ids = torch.zeros(MAX_K, dtype=torch.long, device=device)
@@ -53,12 +44,7 @@ class RecordedDraftLoop:
 
     @torch.inference_mode()
     def draft(self, missing: Tensor, length: DraftLength) -> Draft:
-        """Return a draft.
-
-        Args:
-            missing: Ids of the text that are not in the cache yet, shape [n], n ≥ 1.
-            length: Decides how many tokens to draft, without seeing their logits.
-        """
+        """Return a draft; ``missing`` has the ids of the text that are not in the cache yet, one or more."""
         runtime, count = self._runtime, 0
         while length.wants_step() and length.wants_token(torch.empty(0)):
             count += 1
@@ -67,7 +53,7 @@ class RecordedDraftLoop:
         if len(missing) > 1:
             runtime.forward(missing[:-1])
         self._id.copy_(missing[-1:])
-        self._place.fill_(runtime.length)
+        self._position.fill_(runtime.length)
         self._step.zero_()
         if self._uniforms is not None and (uniforms := self._rule.uniforms(count)) is not None:
             self._uniforms[:count] = uniforms
@@ -86,10 +72,10 @@ class RecordedDraftLoop:
         )
 
     def _one_step(self) -> tuple[Tensor, None]:
-        """Run a pass, choose a token as the next input, and write the results to row ``self._step``."""
-        logits = self._runtime.pass_at(self._id, self._place)
-        chance = None if self._uniforms is None else self._uniforms.index_select(0, self._step)
-        pick = self._rule.pick(logits[-1], self._place + 1, chance, self._map)
+        """Run a pass, choose the next input token, and write the results to row ``self._step``."""
+        logits = self._runtime.pass_at(self._id, self._position)
+        uniform = None if self._uniforms is None else self._uniforms.index_select(0, self._step)
+        pick = self._rule.pick(logits[-1], self._position + 1, uniform, self._map)
         chosen = pick.row if self._map is None else self._map[pick.row]
         if not len(self._logits):  # true only in the first warm-up pass
             self._logits = logits.new_zeros(MAX_K, logits.shape[-1])
@@ -100,19 +86,14 @@ class RecordedDraftLoop:
         self._ids.index_copy_(0, self._step, chosen)
         self._rows.index_copy_(0, self._step, pick.row)
         self._id.copy_(chosen)
-        self._place.add_(1)
+        self._position.add_(1)
         # Warm-up passes must not run past the last row.
         self._step.add_(1).clamp_max_(MAX_K - 1)
         return logits, None
 
 
 class DraftModelDrafter(Drafter):
-    """Drafts token by token with a small language model that has its own cache.
-
-    Args:
-        runtime: Runtime of the model.
-        loop: The recorded draft step; None to run the steps without a recording.
-    """
+    """Drafts token by token with a small language model that has its own cache."""
 
     def __init__(self, runtime: Runtime, loop: RecordedDraftLoop | None = None):
         self._runtime = runtime
@@ -140,12 +121,10 @@ class DraftModelDrafter(Drafter):
         return write_draft(step, len(text), length, rule, runtime.id_map, runtime.device, DRAFT_MODEL)
 
     def observe(self, accepted: int) -> None:
-        """Forget the cache entries of rejected tokens."""
         self._runtime.rollback(min(self._runtime.length, self._base + accepted))
 
 
 def make(spec: DrafterSpec) -> DraftModelDrafter:
-    """Return a drafter with the pair's draft model; its step is recorded if the device allows that."""
     assert spec.draft is not None
     runtime = ModelRuntime(spec.draft, id_map=spec.id_map)
     runtime.prepare(spec.target.capacity, DRAFT_ROWS)

@@ -11,22 +11,20 @@ from specdemo.engine.drafter import Draft, Drafter, PickingRule, write_draft
 from specdemo.models.runtime import ExitRuntime
 from specdemo.records.drafter_kinds import EARLY_EXIT
 
-EXIT_SHARE = 0.2
-"""Share of the target's layers that the drafter runs."""
+EXIT_SHARE = 0.2  # share of the target's layers that the drafter runs
 
 
 class EarlyExitDrafter(Drafter):
     """Drafts with the target's first layers and head, in the target's cache.
 
-    This is self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"). There
-    is no second model and no second cache: verification overwrites the cache entries that drafting wrote.
+    Verification overwrites the cache entries that drafting wrote. This is self-speculation (Elhoushi et al.
+    2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify").
     """
 
     def __init__(self, runtime: ExitRuntime):
         self._runtime = runtime
 
     def begin(self, capacity: int) -> None:
-        """Use the target's cache, in which the target processes the prompt."""
         self._runtime.begin(capacity)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
@@ -41,6 +39,5 @@ class EarlyExitDrafter(Drafter):
 
 
 def make(spec: DrafterSpec) -> EarlyExitDrafter:
-    """Return a drafter with the first fifth of the target's layers."""
     layers = spec.target.model.config.get_text_config().num_hidden_layers
     return EarlyExitDrafter(ExitRuntime(spec.target, max(1, round(EXIT_SHARE * layers))))

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 class FeatureDrafter(Drafter):
     """Drafts from the hidden states of the target's own passes.
 
-    Args:
-        draft: The head with its cache of (state, token) pairs.
-        target: The target's runtime in the lane that the drafter drafts for. It must keep the outputs of the
-            layers in the draft's ``taps``.
+    The runtime ``target`` must keep the outputs of the layers in the draft's ``taps``.
     """
 
     def __init__(self, draft: "FeatureRuntime | CompiledFeatureRuntime", target: ModelRuntime):
@@ -37,7 +34,7 @@ class FeatureDrafter(Drafter):
         self._prompt = []
 
     def prefill(self, ids: Sequence[int]) -> None:
-        """Process the (state, token) pairs whose token is known."""
+        # Process the (state, token) pairs whose token is known.
         self._prompt += ids
         first, known = self._draft.length, len(self._prompt) - 1
         if known > first:
@@ -62,7 +59,7 @@ class FeatureDrafter(Drafter):
         return write_draft(step, len(text), length, rule, draft.id_map, draft.device, FEATURE_DRAFT)
 
     def observe(self, accepted: int) -> None:
-        """Forget the pairs made from the draft's own output; the target's states will replace them."""
+        # Forget the pairs made from the draft's own output; the target's states will replace them.
         self._draft.rollback(min(self._draft.length, self._true_pairs))
 
     def _ids(self, ids: Sequence[int]) -> Tensor:
@@ -70,6 +67,5 @@ class FeatureDrafter(Drafter):
 
 
 def make(spec: DrafterSpec) -> FeatureDrafter:
-    """Return a drafter with the pair's feature draft, which reads hidden states of ``spec.target``."""
     assert spec.feature_draft is not None
     return FeatureDrafter(spec.feature_draft.runtime(), spec.target)

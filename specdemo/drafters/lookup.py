@@ -3,17 +3,24 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
 from specdemo.drafters.factory import DrafterSpec, make_local
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, Drafter, PickingRule, copied_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, copied_draft, empty_draft
 from specdemo.records.drafter_kinds import KINDS, PROMPT_LOOKUP
 
 LONGEST_MATCH = 3
-SHORTEST_COPY = 2
-"""Minimum number of matching tokens for a copy in a combined drafter. With fewer, the other one is better."""
+SHORTEST_COPY = 2  # minimum match in a combined drafter; with fewer tokens, the second drafter is better
+
+
+class Match(NamedTuple):
+    """An earlier occurrence of the last tokens of a text."""
+
+    next_position: int  # the position after the occurrence
+    size: int  # number of matching tokens
 
 
 class NgramIndex:
@@ -24,37 +31,26 @@ class NgramIndex:
         self._indexed = 0
 
     def extend(self, text: Sequence[int]) -> None:
-        """Index the n-grams of the tokens added to ``text`` since the last call, if a token follows them."""
+        """Index the n-grams in ``text`` that a token follows; earlier calls had the start of the text."""
         for end in range(self._indexed, len(text)):
             for size in range(1, min(LONGEST_MATCH, end) + 1):
                 self._after[tuple(text[end - size : end])] = end
         self._indexed = max(self._indexed, len(text))
 
-    def find(self, text: Sequence[int], shortest: int) -> tuple[int, int] | None:
-        """Find the longest n-gram at the end of ``text`` that occurred before.
-
-        Args:
-            text: The text that was indexed.
-            shortest: Minimum length of the n-gram.
-
-        Returns:
-            The position after its latest earlier occurrence, and the n-gram's length; None if there is none.
-        """
+    def find(self, text: Sequence[int], shortest: int) -> Match | None:
+        """Find the longest end of ``text`` that occurred before, of at least ``shortest`` tokens."""
         for size in range(min(LONGEST_MATCH, len(text)), shortest - 1, -1):
             position = self._after.get(tuple(text[-size:]))
             if position is not None:
-                return position, size
+                return Match(position, size)
         return None
 
 
 class PromptLookupDrafter(Drafter):
     """Copies the tokens that followed the latest earlier occurrence of the text's last tokens.
 
-    This works well if the text repeats itself: edits, code, lists, or a small model that goes in circles.
-
-    Args:
-        device: Device of the target.
-        shortest: Minimum number of last tokens that must occur earlier.
+    At least ``shortest`` tokens must match. This works well if the text repeats itself: edits, code, lists,
+    or a small model that goes in circles.
     """
 
     def __init__(self, device: torch.device, shortest: int = 1):
@@ -73,11 +69,11 @@ class PromptLookupDrafter(Drafter):
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         self._index.extend(text)
-        found = self._index.find(text, self._shortest)
-        if found is None:
-            return copied_draft([], 1, length, self._device, PROMPT_LOOKUP)
-        position, matched = found
-        return copied_draft(_read_on(text, position), matched, length, self._device, PROMPT_LOOKUP)
+        match = self._index.find(text, self._shortest)
+        if match is None:
+            return empty_draft(self._device)
+        tokens = _repeated(text, match.next_position)
+        return copied_draft(tokens, match.size, length, self._device, PROMPT_LOOKUP)
 
 
 class FallbackDrafter(Drafter):
@@ -85,7 +81,7 @@ class FallbackDrafter(Drafter):
 
     def __init__(self, drafters: Sequence[Drafter]):
         self._drafters = drafters
-        self._asked_last = drafters[-1]
+        self._last_used = drafters[-1]
 
     def begin(self, capacity: int) -> None:
         for drafter in self._drafters:
@@ -96,31 +92,29 @@ class FallbackDrafter(Drafter):
             drafter.prefill(ids)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        *free, last = self._drafters
-        for drafter in free:
+        *others, last = self._drafters
+        for drafter in others:
             draft = drafter.propose(text, length, rule)
             if len(draft):
-                self._asked_last = drafter
+                self._last_used = drafter
                 return draft
-        self._asked_last = last
+        self._last_used = last
         return last.propose(text, length, rule)
 
     def observe(self, accepted: int) -> None:
-        """Tell the drafter that was called last; the caches of the other drafters stay valid."""
-        self._asked_last.observe(accepted)
+        self._last_used.observe(accepted)  # the caches of the other drafters stay valid
 
 
 def make(spec: DrafterSpec) -> Drafter:
-    """Return prompt lookup, alone or combined with the kind in ``fallback`` for rounds without a match."""
-    device, other = spec.target.device, spec.kind.fallback
-    if not other:
+    device, fallback = spec.target.device, spec.kind.fallback
+    if not fallback:
         return PromptLookupDrafter(device)
     return FallbackDrafter(
-        [PromptLookupDrafter(device, SHORTEST_COPY), make_local(replace(spec, kind=KINDS[other]))]
+        [PromptLookupDrafter(device, SHORTEST_COPY), make_local(replace(spec, kind=KINDS[fallback]))]
     )
 
 
-def _read_on(text: Sequence[int], position: int) -> Iterator[int]:
+def _repeated(text: Sequence[int], position: int) -> Iterator[int]:
     """Yield the tokens of ``text`` from ``position`` to its end, repeated forever."""
     period = len(text) - position
     for offset in itertools.count():

@@ -16,10 +16,6 @@ class NGramDrafter(Drafter):
 
     Leviathan et al. 2023, section 4.1, already draft with n-gram models. A table counted in the *target's*
     own text is right far more often than a table counted in text by other authors.
-
-    Args:
-        table: The most likely next token by context.
-        device: Device of the target.
     """
 
     def __init__(self, table: NGramTable, device: torch.device):
@@ -37,6 +33,5 @@ class NGramDrafter(Drafter):
 
 
 def make(spec: DrafterSpec) -> NGramDrafter:
-    """Return a drafter with the pair's n-gram table."""
     assert spec.n_gram is not None
     return NGramDrafter(spec.n_gram, spec.target.device)

@@ -19,11 +19,7 @@ def draft_on_device(
 ) -> Drafter:
     """Return a drafter that computes on ``drafter_device`` and returns drafts on ``target_device``.
 
-    Args:
-        make: Creates the drafter; its argument is the rule that the drafter must use.
-        rule: The rule object of the run.
-        drafter_device: Device of the drafter's model.
-        target_device: Device of the target.
+    ``make`` creates the drafter; its argument is the rule that the drafter must use.
     """
     if drafter_device == target_device:
         return make(rule)
@@ -37,10 +33,6 @@ class DistantRule:
     Uniform random numbers come from the run's generator and are sent to the drafter's device. A second
     generator with the same seed would be wrong: it would draw draft tokens with the same numbers that decide
     whether the target accepts them.
-
-    Args:
-        rule: The rule object of the run.
-        device: Device of the drafter.
     """
 
     def __init__(self, rule: PickingRule, device: torch.device):
@@ -53,14 +45,13 @@ class DistantRule:
         self._uniforms = self._sent(MAX_K)
 
     def uniforms(self, count: int) -> Tensor | None:
-        """Return the next ``count`` of the numbers from :meth:`start`; None if the rule needs none."""
         if self._uniforms is None:
             return None
         first, self._uniforms = self._uniforms[:count], self._uniforms[count:]
         return first
 
-    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        return self._rule.pick(logits, where, chance, id_map)
+    def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
+        return self._rule.pick(logits, where, uniform, id_map)
 
     def _sent(self, count: int) -> Tensor | None:
         uniforms = self._rule.uniforms(count)
@@ -68,13 +59,7 @@ class DistantRule:
 
 
 class DistantDrafter(Drafter):
-    """A wrapper of a drafter on another device. It sends each draft to the target's device.
-
-    Args:
-        drafter: The drafter, created with ``rule``.
-        rule: The run's rule, wrapped for the drafter's device.
-        device: Device of the target.
-    """
+    """A wrapper of a drafter on another device. It sends each draft to ``device``, the target's."""
 
     def __init__(self, drafter: Drafter, rule: DistantRule, device: torch.device):
         self._drafter = drafter
@@ -96,7 +81,7 @@ class DistantDrafter(Drafter):
         self._drafter.observe(accepted)
 
     def _sent(self, draft: Draft) -> Draft:
-        """Return the draft on the target's device. The id map never changes and is sent only once."""
+        # The id map never changes and is sent only once.
         if draft.id_map is not None and self._id_map is None:
             self._id_map = draft.id_map.to(self._device)
         moved = {

@@ -11,7 +11,7 @@ from specdemo.records.drafter_kinds import SCRIPTED
 
 
 class ScriptedDrafter(Drafter):
-    """Drafts from a script: a list of ids, of which id i is proposed as output token i."""
+    """Drafts from a script: a list of ids. Id i is proposed as output token i."""
 
     def __init__(self, script: Sequence[int], device: torch.device):
         self._script = list(script)
@@ -29,5 +29,4 @@ class ScriptedDrafter(Drafter):
 
 
 def make(spec: DrafterSpec) -> ScriptedDrafter:
-    """Return a drafter that proposes ``spec.script``."""
     return ScriptedDrafter(spec.script, spec.target.device)

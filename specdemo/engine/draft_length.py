@@ -1,4 +1,4 @@
-"""Policies for the number of draft tokens of a round: a fixed k, or a number that adapts to the run."""
+"""Draft length policies: a fixed number of draft tokens k, or one that adapts to the run."""
 
 import math
 from typing import Literal
@@ -12,42 +12,34 @@ from specdemo.records.limits import MAX_K
 from specdemo.records.theory import best_round, tokens_by_length
 from specdemo.records.trace import AUTO, Calibration
 
-MEMORY = 20.0
-"""The weight of an observation falls to 1/e after this many rounds."""
+MEMORY = 20.0  # after this many rounds, the weight of an observation has fallen to 1/e
 PRIOR_RATE = 0.5
-PRIOR_WEIGHT = 4.0
-"""The number of observations that a prior acceptance rate counts for. This weight fades like theirs."""
-LASTING_WEIGHT = 0.5
-"""An additional weight of a prior, in observations, that never fades."""
+PRIOR_WEIGHT = 4.0  # number of observations that a prior rate counts for; it fades like their weight
+LASTING_WEIGHT = 0.5  # an additional weight of a prior, in observations, that never fades
+# The prior of a later draft position is the rate at the position before it, with this weight.
 NEIGHBOR_WEIGHT = 6.0
-"""The prior for a position of the draft is the rate at the position before it, with this weight."""
+# Number of target passes that the planned tokens per pass count for, when averaged with the run so far.
 PRICE_WEIGHT = 8.0
-"""Number of target passes that the planned tokens per pass count for, when averaged with the run so far."""
 COPY_PRIORS = (0.2, 0.5, 0.75, 0.8, 0.85, 0.9)
 """Prior acceptance rates of a copied token by the number of matching tokens before it: 1, 2, …, 6 or more."""
 CONFIDENCE_BINS = 10
 PROBE_EVERY = 12
-"""Number of rounds from one probe to the next. A probe is a round that would draft nothing but drafts one
-token, to measure if drafting pays by now."""
-FIRST_PROBE = 2
-"""Index of the first round that can be a probe. It is early, because only priors decide until then."""
-PROBE_SHARE = 0.03
-"""Maximum share of the run's time for probes. Expensive probes are made less often to respect it."""
+"""Number of rounds from one probe to the next. A probe is a round in which no draft is expected to pay, but
+one token is drafted to measure whether drafting pays by now."""
+FIRST_PROBE = 2  # index of the first round that can be a probe; early, because only priors decide until then
+PROBE_SHARE = 0.03  # maximum share of the run's time for probes; expensive ones are made less often
 
 
 class DraftLength:
     """Decides, during a round, whether to draft another token. Each run has its own object.
 
-    Under sampling, a draft token must never be dropped *after* it was drawn. Example: with two tokens,
-    p = (.5, .5) and q = (.9, .1), verifying a drawn token only if it is the first one would emit the first
-    token with probability .55. Therefore a decision may depend on the tokens already drafted and on the whole
-    next draft distribution, but not on the token drawn from that distribution. Every drawn token is verified.
+    Dropping a draft token *after* it was drawn would bias the output. If p = (.5, .5), q = (.9, .1), and a
+    drawn token is verified only if it is the first one, the output has this token with probability .55. So a
+    decision may depend on the tokens already drafted and on the whole next draft distribution, but not on the
+    token drawn from it. It may also depend on earlier rounds and on their times, because the random draws of
+    a round are independent of earlier rounds.
 
-    A decision may depend on earlier rounds and on their measured times. The random draws of a round are
-    independent of earlier rounds, so the output has the target's distribution for every draft length that
-    earlier rounds lead to. The times of a round are known after its verdict and affect only later rounds.
-
-    This base class counts down from the length that a subclass sets in :meth:`start`.
+    This base class counts down from the number that a subclass sets in :meth:`start`.
     """
 
     def __init__(self) -> None:
@@ -71,23 +63,16 @@ class DraftLength:
         self._left -= 1
         return self._left >= 0
 
-    def wants_table_token(self, chance: float) -> bool:
-        """Return whether to add one more token from a table; ``chance`` is its expected acceptance rate."""
+    def wants_table_token(self, probability: float) -> bool:
+        """Return whether to add a table's token, which is accepted with about this ``probability``."""
         self._left -= 1
         return self._left >= 0
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """Learn the round's numbers of accepted draft tokens, compared draft tokens, and emitted tokens."""
+        """Learn a round's numbers of accepted draft tokens, compared draft tokens, and emitted tokens."""
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        """Learn the round's times.
-
-        Args:
-            draft_steps: Number of draft passes.
-            rows: Number of tokens in the target pass, k + 1.
-            draft_s: Seconds of all draft passes.
-            verify_s: Seconds of the target pass.
-        """
+        """Learn a round's times: of all draft steps together, and of the target pass over ``rows`` tokens."""
 
 
 class FixedLength(DraftLength):
@@ -105,13 +90,8 @@ class _Rate:
     """A running estimate of an acceptance rate. Old observations and most of the prior lose weight.
 
     The weights fall with every round, even if it adds no observation. So after many rounds without drafts, a
-    single probe counts for more than all earlier observations together.
-
-    Args:
-        prior: Estimate before any observation.
-        fading: Weight of the prior, in observations, that fades.
-        lasting: Weight of the prior, in observations, that does not fade.
-        now: Index of the current round.
+    single probe counts for more than all earlier observations together. The weights ``fading`` and
+    ``lasting`` of the prior are in observations.
     """
 
     def __init__(self, prior: float, fading: float, lasting: float, now: int):
@@ -126,7 +106,7 @@ class _Rate:
         self._round = now
 
     def value(self, now: int, prior: float | None = None) -> float:
-        """Return the estimate in round ``now``; ``prior`` replaces the value of the lasting prior."""
+        """Return the estimate as of round ``now``. If given, ``prior`` replaces the constructor's prior."""
         keep, lasting = self._keep(now), self._lasting
         prior = self._prior if prior is None else prior
         return (self._sum * keep + prior * lasting) / (self._count * keep + lasting)
@@ -138,15 +118,15 @@ class _Rate:
 class _Planner(DraftLength):
     """The state that both automatic policies share: pass costs, and acceptance rates by draft position.
 
-    These rates count only tokens that needed a draft pass in ``AutoLength``, and all tokens in
-    ``PlannedLength``.
+    In ``AutoLength``, these rates count only tokens that needed a draft pass; in ``PlannedLength``, all
+    tokens.
     """
 
     def __init__(self, calibration: Calibration):
         super().__init__()
         self._costs = RunningCosts(calibration)
         first = _Rate(PRIOR_RATE, PRIOR_WEIGHT, LASTING_WEIGHT, 0)
-        self._places = [first, *(_Rate(PRIOR_RATE, 0.0, NEIGHBOR_WEIGHT, 0) for _ in range(MAX_K - 1))]
+        self._observed = [first, *(_Rate(PRIOR_RATE, 0.0, NEIGHBOR_WEIGHT, 0) for _ in range(MAX_K - 1))]
         self._round = -1
         self._limit = 0
 
@@ -157,17 +137,15 @@ class _Planner(DraftLength):
         """Start a round and return the expected acceptance rate at each of ``MAX_K`` draft positions."""
         self._round += 1
         self._limit = min(limit, MAX_K)
-        rates = [self._places[0].value(self._round)]
-        for place in self._places[1:]:
-            rates.append(place.value(self._round, prior=rates[-1]))
+        rates = [self._observed[0].value(self._round)]
+        for rate in self._observed[1:]:
+            rates.append(rate.value(self._round, prior=rates[-1]))
         return rates
 
-    def _probes(self) -> bool:
-        """Return whether this round should be a probe if no draft is expected to pay.
-
-        The answer depends on the round's index and on the cost of a probe. The first probe is made at any
-        cost, because only a timed draft shows whether the calibrated cost is right.
-        """
+    def _is_probe_due(self) -> bool:
+        """Return whether this round should be a probe if no draft is expected to pay."""
+        # The first probe is made at any cost, because only a timed draft shows if the calibrated cost is
+        # right.
         cost = self._costs.c + self._costs.v[1] - self._costs.v[0]
         every = max(PROBE_EVERY, math.ceil(cost / PROBE_SHARE))
         return self._limit > 0 and self._round % every == FIRST_PROBE
@@ -176,15 +154,14 @@ class _Planner(DraftLength):
 class AutoLength(_Planner):
     """Decides before each draft token, by comparing the expected gain of longer drafts with their cost.
 
-    The expected gain of a draft token is the probability s that it is emitted: the product of the expected
-    acceptance rates of this token and all draft tokens before it. Its cost is the time it adds, priced at the
-    run's tokens per target pass. Before each draft step and before each token, every longer draft is compared
-    with stopping now. Looking only one token ahead could stop too early, because verification costs can rise
-    at one length and then stay flat.
+    The gain of a draft token is the probability that it is emitted: the product of the expected acceptance
+    rates of this token and all draft tokens before it. Its cost is the time it adds, priced at the run's
+    tokens per target pass. Every longer draft is compared with stopping now. Looking only one token ahead
+    could stop too early, because verification costs can rise at one length and then stay flat.
 
-    The expected acceptance rate of a computed token follows from the highest probability in its distribution,
-    corrected by this run's observations. For a token that is not computed yet, it follows from observations
-    at the same position of earlier drafts.
+    The expected acceptance rate of a computed token is the highest probability in its distribution, corrected
+    by this run's observations. For a token that is not computed yet, it follows from observations at the same
+    draft position.
     """
 
     def __init__(self, calibration: Calibration):
@@ -192,10 +169,10 @@ class AutoLength(_Planner):
         # State of the run: acceptance rate by kind of token; emitted tokens, and their cost in target passes.
         self._kind_rates: dict[tuple[str, int], _Rate] = {}
         self._tokens = self._passes = 0.0
-        # State of the round: expected acceptance rate by position; price of a target pass in tokens; number
-        # of draft steps; kinds of the draft tokens, and the probability that all are accepted; expected
-        # acceptance rate of the token that wants_token declined; whether the round is a probe.
-        self._place_rates: list[float] = []
+        # State of the round: expected acceptance rate by draft position; price of a target pass in tokens;
+        # number of draft steps; kinds of the draft tokens, and the probability that all are accepted;
+        # expected acceptance rate of the token that wants_token declined; whether the round is a probe.
+        self._expected: list[float] = []
         self._price = 1.0
         self._steps = 0
         self._drafted: list[tuple[str, int]] = []
@@ -204,41 +181,36 @@ class AutoLength(_Planner):
         self._probing = False
 
     def start(self, limit: int) -> None:
-        self._place_rates = self._begin(limit)
-        costs, tokens = self._costs, tokens_by_length(self._place_rates)
+        self._expected = self._begin(limit)
+        costs, tokens = self._costs, tokens_by_length(self._expected)
         k = best_round(tokens, costs.c, costs.v)
         planned = tokens[k] / (k * costs.c + costs.v[k])
-        going = (self._tokens + PRICE_WEIGHT * planned) / (self._passes + PRICE_WEIGHT)
+        average = (self._tokens + PRICE_WEIGHT * planned) / (self._passes + PRICE_WEIGHT)
         # A round without a draft emits one token for v(1), so time is worth at least that.
-        self._price = max(going, 1.0 / costs.v[0])
+        self._price = max(average, 1.0 / costs.v[0])
         self._steps, self._survival, self._drafted = 0, 1.0, []
         self._declined, self._probing = None, False
 
     def wants_step(self) -> bool:
-        """Return whether the best longer draft is expected to pay, or this round is a probe."""
         drafted = len(self._drafted)
         if drafted >= self._limit or self._probing:
             return False
-        if self._gain(self._place_rates, drafted, self._survival, self._costs.c) > 0:
+        if self._gain(self._expected, drafted, self._survival, self._costs.c) > 0:
             return True
-        self._probing = drafted == 0 and self._probes()
+        self._probing = drafted == 0 and self._is_probe_due()
         return self._probing
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Return whether a token from this distribution, alone or with later ones, is expected to pay.
-
-        Raises:
-            FloatingPointError: The logits contain NaN.
-        """
+        """Return whether this token, alone or with later ones, is expected to pay."""
         self._steps += 1
         confidence = probabilities(scores).amax().item()
         if math.isnan(confidence):
             raise FloatingPointError(NO_NUMBERS)
-        kind = ("draft", _bin(confidence))
+        kind = ("draft", _confidence_bin(confidence))
         rate = self._rate_of(kind, confidence)
         drafted = len(self._drafted)
         survival = self._survival * rate
-        after = self._gain(self._place_rates, drafted + 1, survival, self._costs.c)
+        after = self._gain(self._expected, drafted + 1, survival, self._costs.c)
         v = self._costs.v
         if survival + max(0.0, after) <= self._price * (v[drafted + 1] - v[drafted]) and not self._probing:
             self._declined = rate
@@ -247,23 +219,20 @@ class AutoLength(_Planner):
         return True
 
     def wants_copy(self, matched: int) -> bool:
-        """Return whether to copy a token; the first one must also be better than drafting with passes."""
         last = len(COPY_PRIORS) - 1
-        kinds = [min(matched - 1 + place, last) for place in range(self._limit)]
+        kinds = [min(matched - 1 + position, last) for position in range(self._limit)]
         rates = [self._rate_of(("copy", kind), COPY_PRIORS[kind]) for kind in kinds]
         return self._wants_free([("copy", kind) for kind in kinds], rates)
 
-    def wants_table_token(self, chance: float) -> bool:
-        """Return whether to add a table's token, assuming that later tokens have the same ``chance``."""
-        kind = ("table", _bin(chance))
-        return self._wants_free([kind] * self._limit, [self._rate_of(kind, chance)] * self._limit)
+    def wants_table_token(self, probability: float) -> bool:
+        # Assume that later tokens have the same probability.
+        kind = ("table", _confidence_bin(probability))
+        return self._wants_free([kind] * self._limit, [self._rate_of(kind, probability)] * self._limit)
 
     def _wants_free(self, kinds: list[tuple[str, int]], rates: list[float]) -> bool:
         """Return whether to add a token that needs no draft step but makes the target pass longer.
 
-        Args:
-            kinds: Kind of token at each position of the draft.
-            rates: Expected acceptance rate at each position.
+        ``kinds`` and ``rates`` have the kind and the expected acceptance rate at each draft position.
         """
         drafted = len(self._drafted)
         if drafted >= self._limit:
@@ -271,48 +240,39 @@ class AutoLength(_Planner):
         # If the drafter can make draft steps as well (c > 0), it could draft with them instead.
         instead = 0.0
         if drafted == 0 and self._costs.c > 0:
-            instead = max(0.0, self._gain(self._place_rates, 0, 1.0, self._costs.c))
+            instead = max(0.0, self._gain(self._expected, 0, 1.0, self._costs.c))
         pays = self._gain(rates, drafted, self._survival, 0.0) > instead
-        if not pays and (drafted > 0 or instead > 0 or not self._probes()):
+        if not pays and (drafted > 0 or instead > 0 or not self._is_probe_due()):
             return False
         self._draft(kinds[drafted], self._survival * rates[drafted])
         return True
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """Learn the acceptance rates by kind of token and by position, and the tokens per target pass."""
-        for place, kind in enumerate(self._drafted[:compared]):
-            self._kind_rates[kind].add(place < accepted, self._round)
+        for position, kind in enumerate(self._drafted[:compared]):
+            self._kind_rates[kind].add(position < accepted, self._round)
             if kind[0] == "draft":
-                self._places[place].add(place < accepted, self._round)
+                self._observed[position].add(position < accepted, self._round)
         drafted = len(self._drafted)
         if self._declined is not None and accepted == drafted:
             # Count the token that wants_token declined with its expected acceptance rate. Only promising
             # tokens are drafted, so without it the rate at this position would be too high.
-            self._places[drafted].add(self._declined, self._round)
+            self._observed[drafted].add(self._declined, self._round)
         self._tokens += emitted
         self._passes += self._steps * self._costs.c + self._costs.v[drafted]
 
-    def _gain(self, rates: list[float], drafted: int, survival: float, step: float) -> float:
-        """Return the gain of the best longer draft over stopping now, in tokens.
+    def _gain(self, rates: list[float], drafted: int, survival: float, step_cost: float) -> float:
+        """Return the expected gain, in tokens, of the best longer draft over stopping now, or −inf.
 
-        The gain is the expected number of additional tokens minus the price of the additional time.
-
-        Args:
-            rates: Expected acceptance rate at each position of the draft.
-            drafted: Number of tokens drafted already.
-            survival: Probability that all of them are accepted.
-            step: Cost of drafting one token, in target passes.
-
-        Returns:
-            −inf if the draft already has the maximum length.
+        It is the expected number of additional tokens minus the price of the additional time. All ``drafted``
+        tokens are accepted with probability ``survival``; ``step_cost`` is in target passes.
         """
         v, price = self._costs.v, self._price
         best, emitted, cost = -math.inf, 0.0, -v[drafted]
-        for place in range(drafted, self._limit):
-            survival *= rates[place]
+        for position in range(drafted, self._limit):
+            survival *= rates[position]
             emitted += survival
-            cost += step
-            best = max(best, emitted - price * (cost + v[place + 1]))
+            cost += step_cost
+            best = max(best, emitted - price * (cost + v[position + 1]))
         return best
 
     def _rate_of(self, kind: tuple[str, int], prior: float) -> float:
@@ -325,40 +285,31 @@ class AutoLength(_Planner):
         self._survival = survival
 
 
-def _bin(chance: float) -> int:
-    return min(int(chance * CONFIDENCE_BINS), CONFIDENCE_BINS - 1)
+def _confidence_bin(probability: float) -> int:
+    return min(int(probability * CONFIDENCE_BINS), CONFIDENCE_BINS - 1)
 
 
 class PlannedLength(_Planner):
     """Chooses k before each round. Used on GPUs, where reading a distribution during drafting costs time.
 
     k maximizes the expected speedup E[τ] / (k·c + v(k + 1)). This is theorem 3.8 of Leviathan et al. 2023
-    with v added, and with the observed acceptance rate at each position of the draft instead of a single α.
+    with v added, and with the observed acceptance rate at each draft position instead of a single α.
     """
 
     def start(self, limit: int) -> None:
         rates = self._begin(limit)[: self._limit]
         k = best_round(tokens_by_length(rates), self._costs.c, self._costs.v)
-        self._left = k or int(self._probes())
+        self._left = k or int(self._is_probe_due())
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        for place in range(compared):
-            self._places[place].add(place < accepted, self._round)
+        for position in range(compared):
+            self._observed[position].add(position < accepted, self._round)
 
 
 def length_for(
     k: int | Literal["auto"], calibration: Calibration | None, device: torch.device
 ) -> DraftLength:
-    """Return the draft length policy for ``RunConfig.k``.
-
-    Args:
-        k: A number of draft tokens, or ``auto``.
-        calibration: Pass costs; only needed for ``auto``.
-        device: Device of the target.
-
-    Raises:
-        ValueError: k is ``auto`` and ``calibration`` is None.
-    """
+    """Return the draft length policy for ``RunConfig.k``; only ``auto`` needs ``calibration``."""
     if k != AUTO:
         return FixedLength(k)
     if calibration is None:

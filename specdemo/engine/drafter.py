@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -11,40 +11,27 @@ from torch import Tensor
 from specdemo.engine.draft_length import DraftLength
 
 
-@dataclass(frozen=True)
-class Pick:
-    """One token chosen by a draft model.
+class Pick(NamedTuple):
+    """One token chosen by a draft model."""
 
-    Attributes:
-        row: Index of the token in the draft's vocabulary, shape [1].
-        probs: The draft distribution q that the token was drawn from, shape [H]; None under greedy, where
-            q = 1 for the chosen token.
-    """
-
-    row: Tensor
-    probs: Tensor | None
+    row: Tensor  # index of the token in the draft's vocabulary, shape [1]
+    probs: Tensor | None  # the distribution q that it was drawn from, shape [H]; None if q = 1 (greedy)
 
 
 class PickingRule(Protocol):
     """The part of a verification rule that drafters use: the choice of a token from draft logits."""
 
     def uniforms(self, count: int) -> Tensor | None:
-        """Draw the uniform random numbers for the next ``count`` picks.
-
-        Returns:
-            Shape [count]; None if the rule picks without them.
-        """
+        """Draw uniform random numbers [count] for the next picks; None if the rule picks without them."""
         ...
 
-    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        """Choose the next draft token.
-
-        This method reads nothing back from the device, so a CUDA graph can record it together with the pass.
+    def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
+        """Choose the next draft token. A CUDA graph can record this, because nothing is read from the device.
 
         Args:
             logits: Draft logits, shape [H].
             where: Position of the token in the text, shape [1].
-            chance: The next number from :meth:`uniforms`, shape [1]; None if that method returns None.
+            uniform: The next number from :meth:`uniforms`, shape [1]; None if that method returns None.
             id_map: Target id of each logit, shape [H]; None if both models have the same vocabulary.
         """
         ...
@@ -52,26 +39,18 @@ class PickingRule(Protocol):
 
 @dataclass(frozen=True)
 class Draft:
-    """The draft tokens of one round.
+    """The draft tokens of one round."""
 
-    Attributes:
-        ids: Draft tokens as target ids, int64, shape [k]; k may be 0.
-        probs: Draft distributions q over the draft's vocabulary, shape [k, H]; None if q = 1 for every token.
-        rows: Index of each token in the draft's vocabulary, shape [k]; None if ``probs`` is None.
-        logits: Raw draft logits for display, shape [k, H]; None if no model drafted.
-        id_map: Target id of each entry of the draft's vocabulary, shape [H]; None if both models have the
-            same vocabulary.
-        steps: Number of draft passes made.
-        by: Name of the drafter kind that proposed the tokens; empty if there are none.
-    """
-
-    ids: Tensor
+    ids: Tensor  # target ids, int64, shape [k]; k may be 0
+    # The draft distributions q over the draft's vocabulary, shape [k, H]; None if q = 1 for every token.
     probs: Tensor | None = None
+    # The index of each token in the draft's vocabulary, shape [k]; None without ``probs``.
     rows: Tensor | None = None
-    logits: Tensor | None = None
+    logits: Tensor | None = None  # raw draft logits for display, shape [k, H]; None if no model drafted
+    # The target id of each id of the draft, shape [H]; None if both models have the same vocabulary.
     id_map: Tensor | None = None
-    steps: int = 0
-    by: str = ""
+    steps: int = 0  # number of draft passes
+    by: str = ""  # name of the drafter kind; empty if there are no tokens
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -80,20 +59,16 @@ class Draft:
 class Drafter:
     """Base class of drafters. A drafter proposes draft tokens for the target to verify.
 
-    Each run has its own object. The two calls per round follow transformers' ``CandidateGenerator``:
-    :meth:`propose` returns a draft, and :meth:`observe` reports how many of its tokens were kept. Wrong draft
-    tokens cost time but never change the output's distribution. Each kind is a module in
-    ``specdemo.drafters``.
+    Each run has its own object. A round calls :meth:`propose`, and then :meth:`observe` with the number of
+    draft tokens that were kept, like transformers' ``CandidateGenerator``. Wrong draft tokens cost time but
+    never change the output's distribution. Each kind of drafter is a module in ``specdemo.drafters``.
     """
 
     def begin(self, capacity: int) -> None:
         """Start a run; ``capacity`` is its cache length in positions."""
 
     def prefill(self, ids: Sequence[int]) -> None:
-        """Process the next part of the prompt, after the target has processed it.
-
-        Together the parts are the prompt without its last token.
-        """
+        """Process a part of the prompt, after the target. All parts together lack the prompt's last token."""
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """Return a draft that continues ``text``.
@@ -120,7 +95,6 @@ class NoDrafter(Drafter):
 
 
 def empty_draft(device: torch.device, steps: int = 0) -> Draft:
-    """Return a draft without tokens; ``steps`` is the number of draft passes made."""
     return Draft(torch.empty(0, dtype=torch.long, device=device), steps=steps)
 
 
@@ -133,17 +107,10 @@ def write_draft(
     device: torch.device,
     name: str,
 ) -> Draft:
-    """Draft token by token with a model. All drafters that compute distributions share this loop.
+    """Draft token by token with a model; ``position`` is that of the first draft token in the text.
 
-    Args:
-        step: Makes a draft pass. It takes the previous draft token (target id, shape [1]; None in the first
-            step) and returns the logits [H] of the next token.
-        position: Position of the first draft token in the text.
-        length: Decides before and after each step whether to go on.
-        rule: Picks a token from the logits.
-        id_map: Target id of each logit, shape [H]; None if both models have the same vocabulary.
-        device: Device of the logits.
-        name: Name of the drafter kind, for ``Draft.by``.
+    ``step`` makes a draft pass. It takes the previous draft token (target id, shape [1]; None in the first
+    step) and returns the logits [H] of the next token.
     """
     picks: list[Pick] = []
     ids: list[Tensor] = []
@@ -176,29 +143,15 @@ def write_draft(
 def copied_draft(
     tokens: Iterable[int], matched: int, length: DraftLength, device: torch.device, name: str
 ) -> Draft:
-    """Return a draft of copied tokens with q = 1.
-
-    Args:
-        tokens: Target ids to draft, in order.
-        matched: Number of tokens before the copied ones that match the end of the text.
-        length: Decides how many of ``tokens`` to take.
-        device: Device of the draft.
-        name: Name of the drafter kind, for ``Draft.by``.
-    """
+    """Return a draft with q = 1 of the first of ``tokens``, before which ``matched`` tokens match the text's
+    end."""
     return _certain_draft(itertools.takewhile(lambda _: length.wants_copy(matched), tokens), device, name)
 
 
 def table_draft(
     tokens: Iterable[tuple[int, float]], length: DraftLength, device: torch.device, name: str
 ) -> Draft:
-    """Return a draft of tokens from a table, with q = 1.
-
-    Args:
-        tokens: Target ids to draft, in order, each with its expected acceptance rate.
-        length: Decides how many of ``tokens`` to take.
-        device: Device of the draft.
-        name: Name of the drafter kind, for ``Draft.by``.
-    """
+    """Return a draft with q = 1 of the first of ``tokens``, each with its expected acceptance rate."""
     wanted = itertools.takewhile(lambda found: length.wants_table_token(found[1]), tokens)
     return _certain_draft((token for token, _ in wanted), device, name)
 

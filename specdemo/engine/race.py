@@ -8,16 +8,10 @@ from specdemo.records.trace import Round, Run, dump
 
 
 def race(lanes: Mapping[str, Iterator[Round]]) -> Iterator[tuple[str, Round]]:
-    """Interleave several decoders on one device: always advance the lane with the fewest seconds so far.
+    """Advance the lane with the fewest seconds so far, again and again; yield its name and its next round.
 
-    A lane's clock includes prefill and stops while another lane runs. Rounds therefore arrive in the order in
-    which they would end if each lane had its own device, and no lane slows another lane's measured time.
-
-    Args:
-        lanes: The rounds of each lane, by its name.
-
-    Yields:
-        The name of a lane and its next round.
+    A lane's clock includes prefill and stops while another lane runs. So rounds arrive in the order in which
+    they would end if each lane had its own device, and no lane slows another lane's measured time.
     """
     clocks = dict.fromkeys(lanes, 0.0)
     running = dict(lanes)
@@ -48,5 +42,4 @@ def replay_events(run: Run) -> Iterator[Event]:
 
 
 def replay_lines(run: Run) -> str:
-    """Return the events of :func:`replay_events` as NDJSON, one event per line."""
     return "".join(dump(event) + "\n" for event in replay_events(run))

@@ -1,4 +1,4 @@
-"""The verification rules. Each picks the draft tokens and decides which of them the target accepts."""
+"""The verification rules. Each rule picks draft tokens and decides which of them the target accepts."""
 
 from typing import Protocol
 
@@ -28,14 +28,13 @@ from specdemo.records.trace import Rule, RunConfig
 class VerificationRule(PickingRule, Protocol):
     """A verification rule for one lane of one run. It may own the random generator of that lane.
 
-    The baseline also decodes with ``verify``, with empty drafts. So both lanes share the same sampling code.
+    The baseline calls ``verify`` with empty drafts, so both lanes share the same sampling code.
     """
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        """Decide which draft tokens to accept, and choose the target's own token after them.
+        """Decide which of k draft tokens to accept, and choose the target's own token after them.
 
         Args:
-            draft: The draft, of k tokens.
             logits: The target's logits, shape [k + 1, V].
             position: Position of the first draft token in the text.
         """
@@ -48,7 +47,7 @@ class GreedyRule:
     def uniforms(self, count: int) -> None:
         return None
 
-    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
+    def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
         return Pick(logits.max(-1, keepdim=True).indices, None)
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
@@ -65,7 +64,6 @@ class _SamplingRule:
         self._config = config
 
     def warped(self, logits: Tensor) -> Tensor:
-        """Apply the run's temperature, top-k and top-p to logits [..., V] (see ``sampling.warp``)."""
         return warp(logits, self._config.temperature, self._config.top_k, self._config.top_p)
 
 
@@ -76,7 +74,7 @@ class RejectionRule(_SamplingRule):
     from the residual distribution, proportional to (p − q)+. References: Leviathan et al. 2023, algorithm 1;
     Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
 
-    Deliberately wrong rules, for lessons and tests, override :meth:`keeps` or :meth:`residual_distribution`.
+    Wrong rules, for lessons and tests, override :meth:`keeps` or :meth:`residual_distribution`.
     """
 
     def __init__(self, config: RunConfig, device: torch.device):
@@ -85,21 +83,20 @@ class RejectionRule(_SamplingRule):
         self._generator = torch.Generator(device).manual_seed(config.seed)
 
     def uniforms(self, count: int) -> Tensor:
-        """Draw uniform numbers from the run's own generator, shape [count]."""
-        return self._uniform(count)
+        return self._drawn(count)
 
-    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        assert chance is not None
+    def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
+        assert uniform is not None
         probs = probabilities(self.warped(logits))
-        return Pick(draw(probs, chance), probs)
+        return Pick(draw(probs, uniform), probs)
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
         p = probabilities(self.warped(logits))
 
         # 1. Accept each draft token with probability min(1, p/q), up to the first rejection.
         p_of_draft, q_of_draft = _of_draft(draft, p)
-        coins = self._coins(p_of_draft / q_of_draft)
-        accepted = leading_agreements(self.keeps(p_of_draft, q_of_draft, coins))
+        uniforms = self._acceptance_uniforms(p_of_draft / q_of_draft)
+        accepted = leading_agreements(self.keeps(p_of_draft, q_of_draft, uniforms))
 
         # 2. Draw the target's own token from the residual. If all draft tokens were accepted, q is 0 here and
         # the residual is p.
@@ -107,32 +104,24 @@ class RejectionRule(_SamplingRule):
         left, mass = self.residual_distribution(p_here, self._q_at(draft, accepted, p_here))
         return RejectionVerdict(
             accepted,
-            draw(left, self._uniform(1)),
+            draw(left, self._drawn(1)),
             _finite(draft, logits),
             p=p,
             q_of_draft=q_of_draft,
             p_of_draft=p_of_draft,
-            coins=coins,
+            uniforms=uniforms,
             residual=left,
             residual_mass=mass,
         )
 
-    def keeps(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
-        """Return whether each draft token passes u < p/q, shape [k], bool.
-
-        Args:
-            p: Target probabilities of the draft tokens, shape [k].
-            q: Draft probabilities of the draft tokens, shape [k].
-            coins: Uniform random numbers u, shape [k].
-        """
-        return coins < (p / q)
+    def keeps(self, p: Tensor, q: Tensor, uniforms: Tensor) -> Tensor:
+        """Return whether u < p/q for each draft token, bool; p, q and uniform numbers u have shape [k]."""
+        return uniforms < (p / q)
 
     def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the unnormalized distribution of the target's own token [V], and Σ (p − q)+ as a scalar.
+        """Return the unnormalized distribution of the target's own token, and its mass Σ (p − q)+.
 
-        Args:
-            p: Target distribution at the first rejected token, shape [V].
-            q: Draft distribution there, shape [V].
+        ``p`` and ``q`` [V] are the distributions at the first rejected token.
         """
         return residual(p, q)
 
@@ -148,11 +137,11 @@ class RejectionRule(_SamplingRule):
         row = draft.probs.index_select(0, at)[0].to(q.dtype) * rejected
         return row if draft.id_map is None else q.scatter_(0, draft.id_map, row)
 
-    def _coins(self, chances: Tensor) -> Tensor:
-        """Draw a uniform random number for each acceptance probability [k]."""
-        return self._uniform(len(chances))
+    def _acceptance_uniforms(self, acceptance: Tensor) -> Tensor:
+        # The probabilities matter only to a test that visits all outcomes.
+        return self._drawn(len(acceptance))
 
-    def _uniform(self, count: int) -> Tensor:
+    def _drawn(self, count: int) -> Tensor:
         return torch.rand(count, generator=self._generator, device=self._device, dtype=torch.float64)
 
 
@@ -160,8 +149,8 @@ class BlockRule(RejectionRule):
     """Block verification: rejection sampling that decides on all draft tokens of a round together.
 
     The output has exactly the target's distribution, and on average at least as many tokens are accepted as
-    with token-by-token rejection. With w_0 = 1 and w_i = min(1, w_{i−1} · p_i/q_i) for draft token i, the
-    rule keeps the longest draft prefix of i tokens for which a uniform number is below
+    by rejection sampling. With w_0 = 1 and w_i = min(1, w_{i−1} · p_i/q_i) for draft token i, the rule keeps
+    the longest draft prefix of i tokens for which a uniform number is below
 
         h_i = r_i / (r_i + 1 − w_i),    r_i = Σ (w_i · p − q)+ over the next token,
 
@@ -185,11 +174,11 @@ class BlockRule(RejectionRule):
         # 2. Keep the longest prefix whose random number passes.
         masses = (weights[:, None] * p - q).clamp_min(0).sum(-1)
         # If w_i is 1 and the next q equals p, both terms are 0. A longer prefix is then kept anyway.
-        chances = (masses / (masses + 1 - weights)).nan_to_num(1.0)[1:]
-        coins = self._coins(chances)
-        places = torch.arange(1, k + 1, device=p.device)
-        passed = places * self.passes(chances, weights[1:], coins)
-        accepted = torch.cat([places.new_zeros(1), passed]).max()
+        pass_probabilities = (masses / (masses + 1 - weights)).nan_to_num(1.0)[1:]
+        uniforms = self._acceptance_uniforms(pass_probabilities)
+        lengths = torch.arange(1, k + 1, device=p.device)
+        passed = lengths * self.passes(pass_probabilities, weights[1:], uniforms)
+        accepted = torch.cat([lengths.new_zeros(1), passed]).max()
 
         # 3. Draw the target's own token from the weighted residual.
         left, mass = self.block_residual(
@@ -197,34 +186,25 @@ class BlockRule(RejectionRule):
         )
         return BlockVerdict(
             accepted,
-            draw(left, self._uniform(1)),
+            draw(left, self._drawn(1)),
             _finite(draft, logits),
             p=p,
             q_of_draft=q_of_draft,
             p_of_draft=p_of_draft,
-            coins=coins,
+            uniforms=uniforms,
             residual=left,
             residual_mass=mass,
-            chances=chances,
+            pass_probabilities=pass_probabilities,
         )
 
-    def passes(self, chances: Tensor, weights: Tensor, coins: Tensor) -> Tensor:
-        """Return whether each draft prefix passes, shape [k], bool.
-
-        Args:
-            chances: h_1, …, h_k.
-            weights: w_1, …, w_k.
-            coins: Uniform random numbers, shape [k].
-        """
-        return coins < chances
+    def passes(self, probabilities: Tensor, weights: Tensor, uniforms: Tensor) -> Tensor:
+        """Return whether each draft prefix passes, bool [k], given h_1, …, h_k and w_1, …, w_k."""
+        return uniforms < probabilities
 
     def block_residual(self, weight: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the unnormalized distribution of the target's own token [V], and its sum.
+        """Return the unnormalized distribution of the target's own token, and its mass Σ (w · p − q)+.
 
-        Args:
-            weight: Weight of the kept prefix, a scalar.
-            p: Target distribution after the prefix, shape [V].
-            q: Draft distribution there, shape [V]; zeros after the whole draft.
+        ``weight`` is w of the kept prefix; ``p`` and ``q`` [V] are the distributions after it.
         """
         return residual(weight * p, q)
 
@@ -250,7 +230,7 @@ class SharedNoiseRule(_SamplingRule):
     def uniforms(self, count: int) -> None:
         return None  # the noise replaces uniform random numbers
 
-    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
+    def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
         scores = self.warped(logits)
         ids = _all_ids(scores) if id_map is None else id_map
         noise = gumbel(self._config.seed, where, ids, scores.dtype)[0]
@@ -277,7 +257,6 @@ class SharedNoiseRule(_SamplingRule):
 
 
 def rule_for(config: RunConfig, device: torch.device) -> VerificationRule:
-    """Return a new rule object for one lane of a run; its random numbers are drawn on ``device``."""
     match config.rule:
         case Rule.GREEDY:
             return GreedyRule()
@@ -294,12 +273,7 @@ def _all_ids(scores: Tensor) -> Tensor:
 
 
 def _of_draft(draft: Draft, p: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the target's and the draft's probabilities of the draft tokens, each [k].
-
-    Args:
-        draft: The draft, of k tokens.
-        p: The target's distributions, shape [k + 1, V].
-    """
+    """Return the target's and the draft's probabilities of the draft tokens, each [k]."""
     p_of_draft = p[: len(draft)].gather(1, draft.ids[:, None])[:, 0]
     if draft.probs is None or draft.rows is None:
         return p_of_draft, torch.ones_like(p_of_draft)
@@ -307,11 +281,6 @@ def _of_draft(draft: Draft, p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _finite(draft: Draft, logits: Tensor) -> Tensor:
-    """Return whether target and draft logits are free of NaN, scalar bool.
-
-    Args:
-        draft: The draft.
-        logits: The target's logits [k + 1, V], or only the maximum of each row [k + 1, 1].
-    """
+    # The target's logits are whole rows, or only the maximum of each row.
     finite = has_numbers(logits)
     return finite if draft.logits is None or not len(draft) else finite & has_numbers(draft.logits)

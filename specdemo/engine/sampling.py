@@ -1,6 +1,5 @@
-"""Pure tensor functions for sampling: probabilities, random draws, residual distributions and shared noise.
-None of them transfers data from the device.
-"""
+"""Tensor functions for sampling, without transfers from the device: probabilities, draws, residuals,
+noise."""
 
 import torch
 from torch import Tensor
@@ -11,18 +10,12 @@ _NEVER = float("-inf")
 
 
 def warp(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
-    """Apply temperature, then top-k, then top-p; excluded tokens get −inf.
+    """Apply temperature, then top-k (0: all), then top-p (1: all) to logits [..., V].
 
-    Args:
-        logits: Raw scores, shape [..., V].
-        temperature: Divisor, > 0.
-        top_k: Keep the k best (0: all); ties with the k-th are kept.
-        top_p: Keep the most probable tokens until their total probability reaches ``top_p`` (1: all). The
-            most probable token is always kept. If tokens are equally probable, those with lower ids are kept
-            first, so the result for a row does not depend on other rows.
-
-    Returns:
-        Unnormalized log-probabilities, shape [..., V], float32 (float64 for float64 input).
+    Excluded tokens get −inf. Top-k keeps ties with the k-th token. Top-p keeps the most likely tokens until
+    their total probability reaches ``top_p``, at least one. Among equally likely tokens it keeps lower ids
+    first, so the result for a row does not depend on other rows. The result is in float32 (float64 for
+    float64 input).
     """
     scores = _wide(logits) / temperature
     if 0 < top_k < scores.shape[-1]:
@@ -42,15 +35,10 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def draw(weights: Tensor, u: Tensor) -> Tensor:
-    """Sample an index with probability proportional to its weight, by inverting the cumulative sum.
+    """Return an index [1], drawn with probability proportional to its weight, from non-negative weights [V].
 
-    Args:
-        weights: Non-negative weights, not all zero, shape [V]. They need not sum to 1.
-        u: A uniform random number in [0, 1), float64, shape [1].
-
-    Returns:
-        The index, shape [1]. Its weight is never zero. If no weight is a positive number, which only a later
-        check of the logits reports, an arbitrary valid index is returned.
+    ``u`` is a uniform random number in [0, 1), float64, shape [1]. An index of weight 0 is never drawn. If no
+    weight is a positive number, the index is arbitrary but valid; a later check of the logits reports that.
     """
     steps = weights.double().cumsum(0)
     if steps.device.type != "cpu":
@@ -63,16 +51,10 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
 
 
 def residual(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the unnormalized residual distribution max(p − q, 0), or p if the residual is zero everywhere.
+    """Return the unnormalized residual distribution max(0, p − q) [V], and its mass Σ (p − q)+ = 1 − Σ min(p,
+    q).
 
-    Leviathan et al. 2023, section 2.3; Chen et al. 2023, theorem 1.
-
-    Args:
-        p: Target probabilities, shape [V].
-        q: Draft probabilities, shape [V].
-
-    Returns:
-        The distribution, shape [V], and the residual mass Σ (p − q)+ = 1 − Σ min(p, q), a scalar.
+    If the mass is 0, the distribution is p. Leviathan et al. 2023, section 2.3; Chen et al. 2023, theorem 1.
     """
     left = (p - q).clamp_min(0)
     mass = left.sum()
@@ -93,20 +75,12 @@ def leading_agreements(agree: Tensor) -> Tensor:
 
 
 def gumbel(seed: int, positions: Tensor, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return Gumbel(0, 1) noise that depends only on the seed, the position and the token id.
+    """Return Gumbel(0, 1) noise [n, V] that depends only on seed, text position [n] and target id [V], both
+    int64.
 
     The draft, the target and the baseline get the same noise g. So argmax(log p + g) chooses the same token
     wherever their distributions are alike (Daliri, Musco & Suresh 2024, "Coupling without Communication and
-    Drafter-Invariant Speculative Decoding").
-
-    Args:
-        seed: Seed of the run, 0 ≤ seed < 2³².
-        positions: Positions in the text of the tokens to be chosen, int64, shape [n].
-        ids: Target ids that get noise, int64, shape [V]; for a reduced vocabulary, its id map.
-        dtype: Type of the result.
-
-    Returns:
-        Noise, shape [n, V].
+    Drafter-Invariant Speculative Decoding"). The seed is below 2³².
     """
     row_keys = _mix(_mix(positions + 0x9E3779B9) ^ _mix(torch.full_like(positions, seed ^ 0x5BF03635)))
     bits = _mix(_mix(ids + 0x7F4A7C15)[None, :] ^ row_keys[:, None])

@@ -14,15 +14,12 @@ from specdemo.models.runtime import MAX_ROWS, Runtime, Stopwatch, capacity_for
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Finish, Round, RunConfig
 
+# Maximum number of prompt tokens in one pass, in every lane. A run can be stopped between two passes. A
+# compiled pass has 48 rows anyway. On a GPU, every pass reads the weights again, and passes are short.
 PROMPT_PART, PROMPT_PART_ON_GPU = 96, 1024
-"""Maximum number of prompt tokens in one pass, in every lane. A run can be stopped between two passes.
-
-A compiled pass has 48 rows anyway. On a GPU, every pass reads the weights again, and passes are short.
-"""
 
 
 def never() -> bool:
-    """Return False. This is the default ``stop`` callback, which never stops a run."""
     return False
 
 
@@ -35,20 +32,16 @@ class Prefill:
     """The first phase of a lane: target and drafter process the prompt without its last token, part by part.
 
     Iterating continues where an earlier iteration ended.
-
-    Attributes:
-        parts: The number of parts.
-
-    Raises:
-        UserError: The prompt is empty or fills the target's context.
     """
 
     def __init__(self, target: Runtime, drafter: Drafter, prompt_ids: Sequence[int], max_new_tokens: int):
         if not prompt_ids:
             raise UserError("The prompt is empty; write something for the models to continue.")
-        tokens, most = len(prompt_ids), target.max_context
-        if tokens >= most:
-            raise UserError(f"The prompt has {tokens:,} tokens, the target reads {most:,}; shorten it.")
+        tokens, limit = len(prompt_ids), target.max_context
+        if tokens >= limit:
+            raise UserError(
+                f"The prompt has {tokens:,} tokens, but the target reads only {limit:,}; shorten the prompt."
+            )
         ids = list(prompt_ids[:-1])
         self._target, self._drafter = target, drafter
         self._capacity = run_capacity(tokens, max_new_tokens)
@@ -60,7 +53,7 @@ class Prefill:
 
     @torch.inference_mode()
     def __iter__(self) -> Iterator[float]:
-        """Process the parts that are left. Yield the share of the prompt that has been processed so far."""
+        """Process the remaining parts. After each, yield the share of the prompt that has been processed."""
         target, watch = self._target, self._watch
         if not self._has_begun:
             watch.skip()
@@ -78,7 +71,6 @@ class Prefill:
 
     @property
     def seconds(self) -> float:
-        """The time of all parts so far, without pauses between them."""
         return sum(self._watch.laps())
 
 
@@ -99,18 +91,16 @@ def speculate(
     """Decode speculatively and yield one ``Round`` per target pass.
 
     Args:
-        target: The target model.
-        drafter: Proposes the draft tokens of each round.
-        prompt_ids: At least one id.
-        config: Rule, temperature, k, seed and the maximum number of new tokens.
-        eos_ids: Ids that end the text. The first one that occurs is emitted and ends the run.
-        stop: Called once per round; if it returns True, the current round is the last. Also called between
-            two parts of the prompt; if it returns True there, the run has no rounds.
+        target: The target model. drafter: Proposes the draft tokens of each round. prompt_ids: At least one
+        id. config: Rule, temperature, k, seed and the maximum number of new tokens. eos_ids: End-of-text ids.
+        The first one that occurs is emitted and ends the run. stop: Called once per round, and between two
+        parts of the prompt. If it returns True, the current round is
+            the last; in the prompt, the run then has no rounds.
         length: Decides how many tokens to draft; by default ``config.k`` per round. If n tokens of the run
             remain, a round drafts at most n − 1, because the target always adds one token.
-        rule: The rule object, for drafters that use it too; by default created from ``config``.
-        tops: Returns the most probable tokens at each position, for display; by default empty lists.
-        timed_pass: If given, it is called with the ids [n] of each target pass and its time counts as the
+        rule: The rule object, if the drafter uses the same one; by default created from ``config``.
+        tops: Returns the most likely tokens at each position, for display; by default empty lists.
+        timed_pass: If given, it is called with the ids [n] of each target pass, and its time counts as the
             time of verification. The pass that computes the logits is then not timed (see ``autoregress``).
         prefill: The prefill of this run, if the caller has begun it; by default a new one.
 
@@ -213,10 +203,9 @@ def autoregress(
     """Decode with one model alone: the target as the baseline, or the draft model by itself.
 
     This calls ``speculate`` without drafts, so the baseline has every optimization of the speculative lane.
-    Padded passes make the baseline's tokens bitwise comparable, but a decoder that never verifies drafts
-    would not pad. If passes are padded, ``timed_pass`` should be ``ModelRuntime.run_unpadded``: each token
-    comes from a padded pass, while an extra unpadded pass is timed. Arguments, rounds and errors are those of
-    ``speculate``.
+    Padded passes give the baseline the same bits, but a decoder that never verifies drafts would not pad. So
+    if passes are padded, ``timed_pass`` should be ``ModelRuntime.run_unpadded``: each token comes from a
+    padded pass, and an extra pass without padding is timed.
     """
     return speculate(
         target,

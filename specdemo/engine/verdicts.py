@@ -14,11 +14,10 @@ from specdemo.records.trace import Alternative, Status, TargetToken, Token
 
 TOP = 5
 
-Facts = dict[str, Any]
-"""Those fields of a ``Token`` that depend on the rule, by name."""
+Facts = dict[str, Any]  # those fields of a ``Token`` that depend on the rule, by name
 TopLists = Callable[[Tensor, Tensor | None], list[tuple[Alternative, ...]]]
-"""A function that returns the most probable tokens of each row of probabilities [n, H]. Its second argument
-is the target id of each column, shape [H], or None if columns are target ids."""
+"""A function that returns the most likely tokens of each row of probabilities [n, H]. Its second argument is
+the target id of each column, or None if columns are target ids."""
 
 
 def no_tops(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...]]:
@@ -27,7 +26,7 @@ def no_tops(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...
 
 
 def top_fives(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...]]:
-    """Return the five most probable tokens of each row; fewer if fewer have a probability above 0."""
+    """Return the five most likely tokens of each row; fewer if fewer have a probability above 0."""
     values, ids = probs.topk(min(TOP, probs.shape[-1]))
     if id_map is not None:
         ids = id_map[ids]
@@ -38,38 +37,21 @@ def top_fives(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, .
 
 
 class Outcome(NamedTuple):
-    """The effect of one round on the text.
+    """The effect of one round on the text."""
 
-    Attributes:
-        accepted: Number of leading draft tokens that the rule accepted.
-        token: The target's own token after them. It is not emitted if an accepted token ends the text.
-        emitted: Ids that the round adds to the text.
-        kept: Number of draft tokens among ``emitted``.
-        compared: Number of draft tokens that count as compared: the kept ones and the rejected one, if any.
-        own: Whether ``emitted`` ends with the target's own token.
-        ended: Whether ``emitted`` ends with an end-of-text id.
-    """
-
-    accepted: int
-    token: int
+    accepted: int  # number of draft tokens that the rule accepted
+    token: int  # the target's own token after them; not emitted if an accepted token ends the text
     emitted: list[int]
-    kept: int
-    compared: int
-    own: bool
-    ended: bool
+    kept: int  # number of draft tokens among ``emitted``
+    compared: int  # number of kept draft tokens, and the rejected one, if any
+    own: bool  # whether ``emitted`` ends with the target's own token
+    ended: bool  # whether ``emitted`` ends with an end-of-text id
 
 
 def truncate_at_eos(accepted: int, token: int, drafted: Sequence[int], eos_ids: frozenset[int]) -> Outcome:
-    """Return the effect of a round on the text, which ends after the first end-of-text id.
-
-    Args:
-        accepted: Number of leading draft tokens that the rule accepted.
-        token: The target's own token after them.
-        drafted: The ids of all draft tokens.
-        eos_ids: Ids that end the text. The first one that occurs is emitted.
-    """
+    """Return the effect of a round on the text, which ends with the first end-of-text id."""
     written = [*drafted[:accepted], token]
-    end = next((place for place, written_id in enumerate(written) if written_id in eos_ids), None)
+    end = next((index for index, written_id in enumerate(written) if written_id in eos_ids), None)
     emitted = written if end is None else written[: end + 1]
     kept = min(accepted, len(emitted))
     own = len(emitted) > accepted
@@ -79,20 +61,14 @@ def truncate_at_eos(accepted: int, token: int, drafted: Sequence[int], eos_ids: 
 
 @dataclass(frozen=True)
 class Verdict(ABC):
-    """The decision of a rule in one round. Its tensors are on the device.
+    """The decision of a rule in one round, in tensors on the device.
 
-    The methods create the record of the round. They run after the round's timing has stopped and do not
-    affect the decision.
-
-    Attributes:
-        accepted: Number of leading draft tokens that were accepted, scalar.
-        token: The target's own token after them, shape [1].
-        finite: Whether target and draft logits were free of NaN and infinities, scalar bool.
+    The methods create the record of the round, after its timing has stopped. They do not affect the decision.
     """
 
-    accepted: Tensor
-    token: Tensor
-    finite: Tensor
+    accepted: Tensor  # number of accepted draft tokens, scalar
+    token: Tensor  # the target's own token after them, shape [1]
+    finite: Tensor  # whether target and draft logits were free of NaN and infinities, scalar bool
 
     @abstractmethod
     def distributions(self, logits: Tensor) -> Tensor:
@@ -100,25 +76,11 @@ class Verdict(ABC):
 
     @abstractmethod
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """Return the fields of each draft token's record that depend on the rule.
-
-        Args:
-            draft: The draft, of k tokens.
-            p: The target's distributions from :meth:`distributions`, shape [k + 1, V].
-            accepted: Number of accepted draft tokens.
-        """
+        """Return the fields of each draft token's record; ``p`` [k + 1, V] is from :meth:`distributions`."""
 
     @abstractmethod
     def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> TargetToken:
-        """Return the record of the target's own token.
-
-        Args:
-            p: The target's distributions from :meth:`distributions`, shape [k + 1, V].
-            accepted: Number of accepted draft tokens before the token.
-            token: Id of the token.
-            status: ``corrected`` or ``bonus``.
-            tops: Returns the most probable tokens of each row.
-        """
+        """Return the record of the target's own token, with ``p`` from :meth:`distributions`."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +91,7 @@ class GreedyVerdict(Verdict):
         return probabilities(logits)
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """Return p, q and accept_prob (1 or 0), and the probabilities at temperature 1 as raw_p and raw_q."""
+        # p, q and accept_prob are 1 or 0; raw_p and raw_q are the probabilities at temperature 1.
         k = len(draft)
         raw_p = p[:k].gather(1, draft.ids[:, None])[:, 0].tolist()
         raw_q = [None] * k if draft.logits is None else probabilities(draft.logits).amax(-1).tolist()
@@ -152,16 +114,10 @@ class GreedyVerdict(Verdict):
 
 @dataclass(frozen=True)
 class SampledVerdict(Verdict):
-    """The base of decisions at a temperature above 0.
+    """The base of decisions at a temperature above 0."""
 
-    Attributes:
-        p: The target's distributions after temperature, top-k and top-p, shape [k + 1, V].
-        p_of_draft: Target probabilities of the draft tokens, shape [k].
-        q_of_draft: Draft probabilities of the draft tokens, shape [k].
-    """
-
-    p: Tensor
-    p_of_draft: Tensor
+    p: Tensor  # the target's distributions after temperature, top-k and top-p, shape [k + 1, V]
+    p_of_draft: Tensor  # p of the draft tokens, shape [k]
     q_of_draft: Tensor
 
     def distributions(self, logits: Tensor) -> Tensor:
@@ -174,26 +130,19 @@ class SampledVerdict(Verdict):
 
 @dataclass(frozen=True)
 class RejectionVerdict(SampledVerdict):
-    """A decision of the rejection rule.
+    """A decision of the rejection rule."""
 
-    Attributes:
-        coins: Uniform random numbers u, shape [k].
-        residual: Unnormalized distribution that the target's own token was drawn from, shape [V].
-        residual_mass: Σ (p − q)+ at the rejected token, scalar. Recorded only after a rejection.
-    """
-
-    coins: Tensor
-    residual: Tensor
-    residual_mass: Tensor
+    uniforms: Tensor  # u of each draft token, shape [k]
+    residual: Tensor  # the unnormalized distribution that the target's own token was drawn from, shape [V]
+    residual_mass: Tensor  # Σ (p − q)+ at the rejected token, scalar; recorded only after a rejection
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """Return p, q and min(1, p/q) of every token, and u of compared tokens."""
-        found = super().facts(draft, p, accepted)
-        for i, (fact, coin) in enumerate(zip(found, self.coins.tolist(), strict=True)):
+        facts = super().facts(draft, p, accepted)
+        for i, (fact, u) in enumerate(zip(facts, self.uniforms.tolist(), strict=True)):
             # In the rule, tensors divide: p/0 is infinite, so a token with q = 0 is accepted if p > 0.
             fact["accept_prob"] = min(1.0, fact["p"] / fact["q"]) if fact["q"] else float(fact["p"] > 0)
-            fact["u"] = coin if i <= accepted else None
-        return found
+            fact["u"] = u if i <= accepted else None
+        return facts
 
     def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> TargetToken:
         source = self.residual / self.residual.sum()
@@ -204,33 +153,22 @@ class RejectionVerdict(SampledVerdict):
 
 @dataclass(frozen=True)
 class BlockVerdict(RejectionVerdict):
-    """A decision of block verification.
+    """A decision of block verification."""
 
-    Attributes:
-        chances: Probability h_i that each draft prefix passes, shape [k].
-    """
-
-    chances: Tensor
+    pass_probabilities: Tensor  # h_i of each draft prefix, shape [k]
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """Return p, q, h_i and u of every draft token; a round decides on all of them."""
-        decided = zip(self.chances.tolist(), self.coins.tolist(), strict=True)
-        found = SampledVerdict.facts(self, draft, p, accepted)
-        return [
-            fact | {"accept_prob": chance, "u": coin}
-            for fact, (chance, coin) in zip(found, decided, strict=True)
-        ]
+        # Every draft token has its u, because a round decides on all of them.
+        decided = zip(self.pass_probabilities.tolist(), self.uniforms.tolist(), strict=True)
+        facts = SampledVerdict.facts(self, draft, p, accepted)
+        return [fact | {"accept_prob": h, "u": u} for fact, (h, u) in zip(facts, decided, strict=True)]
 
 
 @dataclass(frozen=True)
 class SharedNoiseVerdict(SampledVerdict):
-    """A decision of the shared-noise rule.
+    """A decision of the shared-noise rule."""
 
-    Attributes:
-        noise: Gumbel noise, shape [k + 1, V].
-    """
-
-    noise: Tensor
+    noise: Tensor  # Gumbel noise, shape [k + 1, V]
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
         found = super().facts(draft, p, accepted)
@@ -238,7 +176,7 @@ class SharedNoiseVerdict(SampledVerdict):
         return [fact | {"noise": noise} for fact, noise in zip(found, noises, strict=True)]
 
     def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> TargetToken:
-        """Return the record of the target's own token; its ``gap`` is the lead of its log p + noise."""
+        # The gap is the lead of the token's log p + noise.
         row, noise = p[accepted], self.noise[accepted]
         best = (row.log() + noise).topk(2).values
         [top] = tops(row[None], None)
@@ -255,19 +193,7 @@ class SharedNoiseVerdict(SampledVerdict):
 def describe(
     draft: Draft, verdict: Verdict, logits: Tensor, outcome: Outcome, tops: TopLists
 ) -> tuple[tuple[Token, ...], TargetToken | None]:
-    """Return the records of a round's draft tokens and of the target's own token.
-
-    Args:
-        draft: The round's draft, of k tokens.
-        verdict: The rule's decision.
-        logits: The target's logits, shape [k + 1, V].
-        outcome: The effect of the decision on the text.
-        tops: Returns the most probable tokens of each row.
-
-    Returns:
-        One ``Token`` per draft token, and the ``TargetToken`` of the target's own token; None instead if that
-        token did not enter the text.
-    """
+    """Return the records of the draft tokens and of the target's own token; None if it was not emitted."""
     p = verdict.distributions(logits)
     target_tops = tops(p[: len(draft)], None)
     draft_tops: list[tuple[Alternative, ...]] = [()] * len(draft)  # copied tokens have no list

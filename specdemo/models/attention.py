@@ -6,18 +6,15 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-ATTENTION = "specdemo_grouped"
-"""Name under which transformers knows :func:`grouped_attention`. Models are loaded with this name."""
+ATTENTION = "specdemo_grouped"  # the name of :func:`grouped_attention` in transformers
+# Number of query rows in each call of the CPU attention kernel. The kernel cuts its rows into tiles, and
+# rounding depends on the size of a row's tile. If all calls have the same number of rows, rounding does not
+# depend on the number of rows in a pass. Twelve rows divide evenly into tiles of 4, 6 or 12 rows. Without
+# chunks, the affected rows depend on the processor and, with MKL on AVX2, even on earlier changes of the
+# number of threads.
 CHUNK = 12
-"""Number of query rows in each call of the CPU attention kernel.
-
-The kernel cuts its rows into tiles, and rounding depends on the size of a row's tile. If all calls have the
-same number of rows, rounding does not depend on the number of rows in a pass. Twelve rows divide evenly into
-tiles of 4, 6 or 12 rows. Without chunks, the affected rows depend on the processor and, with MKL on AVX2,
-even on earlier changes of the number of threads.
-"""
+# Arguments that models may pass to an attention function and that do not affect inference.
 WITHOUT_EFFECT = frozenset({"dropout", "position_ids", "cache_position"})
-"""Arguments that models may pass to an attention function and that do not affect inference."""
 
 
 class UnsupportedAttentionError(NotImplementedError):
@@ -40,20 +37,15 @@ def grouped_attention(
     values are not copied for each query head.
 
     Args:
-        query: Shape [batch, heads, n, d].
-        key, value: Shape [batch, kv_heads, capacity, d].
+        query: Shape [batch, heads, n, d]; key and value have the shape [batch, kv_heads, capacity, d].
         attention_mask: Additive, shape [batch or 1, 1, n, capacity].
         scaling: Factor of the scores; by default d^-½.
         softcap: Maximum absolute value of the scores before the mask is added (Gemma 2); None for no maximum.
 
     Returns:
-        The output, shape [batch, n, heads, d], and None in place of the attention weights, as transformers
-        expects.
-
-    Raises:
-        UnsupportedAttentionError: The model passes an unknown argument that could change the result, such as
-            attention sinks.
+        The output, shape [batch, n, heads, d], and None in place of the attention weights.
     """
+    # Unknown arguments, such as attention sinks, could change the result.
     for name in kwargs.keys() - WITHOUT_EFFECT:
         if isinstance(kwargs[name], Tensor | float):
             raise UnsupportedAttentionError(f"attention with {name}")
@@ -62,11 +54,9 @@ def grouped_attention(
 
 
 def group_mask(mask: Tensor, group: int) -> Tensor:
-    """Return a mask in the layout that :func:`attend` needs.
+    """Return an additive mask [batch or 1, 1, n, capacity] in the layout that :func:`attend` needs.
 
-    Args:
-        mask: Additive, shape [batch or 1, 1, n, capacity].
-        group: Number of query heads for each key/value head.
+    ``group`` is the number of query heads for each key/value head.
     """
     masks, _, n, capacity = mask.shape
     rows = mask.expand(masks, group, n, -1).reshape(masks, 1, group * n, -1)
@@ -83,15 +73,7 @@ def attend(
     scaling: float | None = None,
     softcap: float | None = None,
 ) -> Tensor:
-    """Compute the attention of :func:`grouped_attention`.
-
-    Args:
-        query, key, value, scaling, softcap: As for :func:`grouped_attention`.
-        mask: From :func:`group_mask`.
-
-    Returns:
-        Shape [batch, heads, n, d].
-    """
+    """Compute :func:`grouped_attention` with a mask of :func:`group_mask`; return [batch, heads, n, d]."""
     batch, heads, n, width = query.shape
     kv_heads = key.shape[1]
     rows = query.reshape(batch, kv_heads, -1, width)
@@ -116,7 +98,7 @@ def _in_chunks(rows: Tensor) -> bool:
 def _capped_attention(
     rows: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, cap: float
 ) -> Tensor:
-    """Compute attention with scores bounded to ±``cap`` (Gemma 2). No fused kernel of torch can do this."""
+    # No fused kernel of torch can bound the scores to ±cap, as Gemma 2 does.
     scores = torch.tanh(rows @ key.transpose(-1, -2) * scaling / cap) * cap + mask
     return scores.softmax(-1, dtype=torch.float32).to(value.dtype) @ value
 
@@ -124,10 +106,7 @@ def _capped_attention(
 def additive_mask(
     *args, dtype: torch.dtype = torch.float32, hidden: float = float("-inf"), **kwargs
 ) -> Tensor:
-    """Return transformers' boolean mask as an additive mask.
-
-    transformers calls this function once per pass, so layers need not convert the mask again.
-    """
+    """Return transformers' boolean mask as an additive mask, once per pass instead of once per layer."""
     allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
     # sdpa_mask returns None only if skipping is allowed.
     return mask_from(~allowed, dtype, hidden)  # pyright: ignore[reportOptionalOperand]

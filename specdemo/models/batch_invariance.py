@@ -13,41 +13,30 @@ from specdemo.models.layer_views import vocabulary_of
 from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.limits import MAX_K
 
-ROWS = MAX_K + 1
-"""Number of tokens in the longest verification pass of a run."""
-TESTED_CAPACITIES = (256, 2048)
-"""Cache lengths at which whole passes are tested."""
-MAX_OUTPUTS = 4096
-"""Maximum number of different rows of a test weight. In larger test weights, these rows repeat."""
+ROWS = MAX_K + 1  # number of tokens in the longest verification pass of a run
+TESTED_CAPACITIES = (256, 2048)  # cache lengths at which whole passes are tested
+MAX_OUTPUTS = 4096  # maximum number of different rows of a test weight; in larger ones, they repeat
+# Maximum number of elements of a test weight. A larger layer, such as the head of a large vocabulary, is
+# tested with fewer outputs.
 MAX_WEIGHTS = 2**26
-"""Maximum number of elements of a test weight. A larger layer (the head of a large vocabulary) is tested with
-fewer outputs."""
-GROUP = 32
-"""Number of neighboring inputs among which the terms of a test sum cancel."""
-SPREAD = 12
-"""Test inputs span this many powers of two. Inputs of equal magnitude would be summed without rounding."""
+GROUP = 32  # number of neighboring inputs among which the terms of a test sum cancel
+SPREAD = 12  # test inputs span this many powers of two; equal magnitudes would be summed without rounding
 
 
 def is_batch_invariant(model: CausalLM) -> bool:
-    """Return whether passes over any number of rows agree by construction: compiled passes do."""
+    """Return whether passes over any number of rows agree by construction, as compiled passes do."""
     return getattr(model, "is_batch_invariant", False)
 
 
 @torch.inference_mode()
 def find_batch_invariant_rows(model: CausalLM) -> tuple[int, ...]:
-    """Return row counts from 1 to ``MAX_ROWS`` whose passes all give bitwise equal results.
+    """Return, in ascending order, row counts up to ``MAX_ROWS`` whose passes all have bitwise equal results.
 
-    Suitable counts need not be consecutive. Kernels cut rows into tiles, and a count that leaves a small last
-    tile (seven rows are cut into six and one) may be summed in another order. The search tests single matrix
-    products first, with inputs that reveal the order of a sum. It then tests whole passes with a short and a
-    long cache.
-
-    Args:
-        model: A model loaded with ``attention.ATTENTION``.
-
-    Returns:
-        The largest set found that includes a count of at least ``ROWS``, ascending. Empty if there is none;
-        passes are then not padded, and the speculative text may diverge from the baseline.
+    They include a count of at least ``ROWS``. If there are no such counts, passes are not padded, and the
+    speculative text may diverge from the baseline. The counts need not be consecutive: kernels cut rows into
+    tiles, and a count that leaves a small last tile (seven rows are cut into six and one) may be summed in a
+    different order. The search first tests single matrix products, with inputs that reveal the order of a
+    sum, and then whole passes with a short and a long cache.
     """
     ids = random_ids(model, 2 * MAX_ROWS)
     runtimes = [half_filled_runtime(model, ids, capacity) for capacity in TESTED_CAPACITIES]
@@ -63,10 +52,10 @@ def find_batch_invariant_rows(model: CausalLM) -> tuple[int, ...]:
 
 
 def _passes_alike(runtime: ModelRuntime, ids: Tensor, reference: int, candidates: Iterable[int]) -> list[int]:
-    """Return the ``candidates`` whose passes agree with two consecutive passes of ``reference`` rows.
+    """Return the ``candidates`` whose logits and cache entries equal those of passes of ``reference`` rows.
 
-    A candidate of m rows processes the second m tokens of ``ids``. So most tokens are in another row than in
-    the reference passes. The logits and the cache entries must equal those of the reference passes.
+    A candidate of m rows processes the second m tokens of ``ids``. So most tokens are in a different row than
+    in the two reference passes.
     """
     start = runtime.length
     span = slice(start, start + 2 * reference)
@@ -104,7 +93,6 @@ def half_filled_runtime(model: CausalLM, ids: Tensor, capacity: int) -> ModelRun
 
 
 def random_ids(model: CausalLM, count: int) -> Tensor:
-    """Return ``count`` random ids of the model's vocabulary on its device. The seed is fixed."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(vocabulary_of(model), (count,), generator=generator)
     return ids.to(next(model.parameters()).device)
@@ -126,12 +114,7 @@ def rows_summed_alike(model: nn.Module, reference: int, candidates: Iterable[int
     A rounded sum depends on the order of its terms, and kernels choose that order by the number of rows.
     Rounding to bf16 hides almost all such differences. In one case, 1 of 17,000 results differed: too few to
     appear in a few passes, but enough to change one text in three. Therefore the terms of each test sum
-    cancel to 0. The results are then pure rounding errors, so another order changes many of them.
-
-    Args:
-        model: Any model.
-        reference: A row count.
-        candidates: The row counts to compare with it.
+    cancel to 0. The results are then pure rounding errors, so a different order changes many of them.
     """
     counts = set(candidates)
     most, threads = max(counts | {reference}), torch.get_num_threads()
@@ -144,7 +127,6 @@ def rows_summed_alike(model: nn.Module, reference: int, candidates: Iterable[int
 
 
 def products(model: nn.Module) -> set[Product]:
-    """Return the distinct ``Product`` values of a model's linear layers."""
     found = set()
     for layer in model.modules():
         if type(layer) is nn.Linear and not layer.weight.is_meta and layer.weight.is_floating_point():
@@ -159,7 +141,7 @@ def products(model: nn.Module) -> set[Product]:
 def _agreeing_pairs(product: Product, most: int, threads: int) -> frozenset[tuple[int, int]]:
     """Return all pairs of row counts up to ``most``, smaller first, whose common rows are bitwise equal.
 
-    ``threads`` is only part of the cache key: the number of threads affects the choice of kernels.
+    ``threads`` is part of the cache key, because the number of threads affects the choice of kernels.
     """
     weight, inputs = cancelling(product.outputs, product.inputs, most, product.dtype)
     layer, inputs = _layer(product, weight), inputs.to(product.device)

@@ -1,37 +1,37 @@
-"""The weight files of drafts (safetensors in small shards), and embeddings shared with the target."""
+"""The weight files of drafts (safetensors in small shards), and the faults of loaded tensors."""
 
 import json
 import math
-from collections.abc import Container
+import re
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from specdemo.models.layer_views import input_embedding
-from specdemo.models.tensor_account import listed_faults
-from specdemo.records.limits import UserError, reason_of
+from specdemo.records.limits import UserError, first_names, reason_of
 from specdemo.records.output import scratch_folder
 
 M = TypeVar("M", bound=nn.Module)
 
-MAX_SHARD = "8MB"
-"""Maximum size of a file. Hugging Face Spaces accept files up to 10 MB without Git LFS."""
+MAX_SHARD = "8MB"  # Hugging Face Spaces accept files up to 10 MB without Git LFS
 INDEX = "model.safetensors.index.json"
 SCALE = ".scale"
+NAMED = 3  # maximum number of tensors that a message names for each kind of fault
+# A constant in GPT-2 files of older versions of transformers, which the current one does not declare.
+OLD_BUFFER = re.compile(r"attn\.masked_bias$")
 
 
 def save_weights(state: dict[str, Tensor], folder: Path) -> None:
     """Write ``state`` to ``folder`` in place of the weights there; a full disk leaves those unchanged.
 
     Matrices are stored in int8 with one scale per row, integer tensors in int32, all other tensors in bf16.
-
-    Raises:
-        UserError: The folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def weight_names(folder: Path) -> set[str]:
 
 
 def count_parameters(folder: Path) -> int:
-    """Return the number of parameters in ``folder``. Only the headers of the weight files are read."""
+    """Return the number of parameters in ``folder``, from the headers of its weight files."""
     total = 0
     for shard in folder.glob("*.safetensors"):
         with safe_open(shard, "pt") as file:
@@ -97,12 +97,7 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class CastEmbedding(nn.Module):
-    """A wrapper of another model's embedding that casts the embedding vectors.
-
-    Args:
-        embedding: The other model's embedding. It is shared and not changed.
-        dtype: Type of the returned vectors.
-    """
+    """A wrapper of another model's embedding that returns vectors of type ``dtype``."""
 
     def __init__(self, embedding: nn.Embedding, dtype: torch.dtype):
         super().__init__()
@@ -111,27 +106,16 @@ class CastEmbedding(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The weight of the other model's embedding, [V, d]."""
         return self.inner.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Map ids [...] to vectors [..., d]."""
         return self.inner(ids).to(self._dtype)
 
 
 def borrowed_embedding(
     owner: nn.Module, width: int, dtype: torch.dtype | None
 ) -> nn.Embedding | CastEmbedding:
-    """Return the embedding of ``owner`` for use in a draft.
-
-    Args:
-        owner: The target.
-        width: Size of the draft's hidden states.
-        dtype: Type in which the draft computes; None for the type of the embedding.
-
-    Raises:
-        ValueError: The embedding has another width.
-    """
+    """Return the embedding of ``owner`` for use in a draft with states of size ``width``."""
     embedding = input_embedding(owner)
     if embedding.embedding_dim != width:
         raise ValueError(f"made for a target of width {width}, not {embedding.embedding_dim}")
@@ -143,16 +127,10 @@ def borrowed_embedding(
 def filled(
     draft: M, state: dict[str, Tensor], embedding: nn.Embedding | CastEmbedding, dtype: torch.dtype | None
 ) -> M:
-    """Load ``state`` into ``draft``, move it to the device of its ``embedding``, and return it.
-
-    Args:
-        draft: The draft to fill.
-        state: Tensors from :func:`load_weights`.
-        embedding: The target's embedding, which the draft shares. It is not changed.
-        dtype: Type of the draft's own parameters; None for the type of the embedding.
+    """Load ``state`` into ``draft``, move it to the device of the target's ``embedding``, and return it.
 
     Raises:
-        ValueError: The tensors of ``state`` are not exactly the draft's own; the message names the first.
+        ValueError: The tensors of ``state`` are not exactly the draft's own.
     """
     borrowed = {id(tensor) for tensor in embedding.parameters()}
     own = {k: v for k, v in draft.state_dict(keep_vars=True).items() if id(v) not in borrowed}
@@ -178,12 +156,38 @@ def place_like(
 ) -> M:
     """Move ``module`` to the device of ``weight``, cast its parameters, and set it to evaluation mode.
 
-    Parameters are cast to ``dtype``, or to the type of ``weight`` if ``dtype`` is None. Parameters whose
-    ``id()`` is in ``untouched`` are not cast. Buffers are not cast either, because rotary frequencies in bf16
-    would make positions inexact.
+    Parameters get the type ``dtype``, by default that of ``weight``, except those whose ``id()`` is in
+    ``untouched``. Buffers are not cast, because rotary frequencies in bf16 would make positions inexact.
     """
     module.to(weight.device)
     for parameter in module.parameters():
         if id(parameter) not in untouched:
             parameter.data = parameter.data.to(dtype or weight.dtype)
     return module.eval()
+
+
+def loading_faults(model: PreTrainedModel, found: Mapping[str, Any]) -> str:
+    """Return what :func:`listed_faults` does about a model that was loaded with ``ignore_mismatched_sizes``.
+
+    ``found`` is the second result of ``from_pretrained`` with ``output_loading_info``. A tensor that
+    transformers declares optional or redundant for the architecture is no fault.
+    """
+    # transformers leaves weights untied that should be one matrix but are stored with different values.
+    tied = model.get_expanded_tied_weights_keys(all_submodels=True)
+    return listed_faults(
+        {
+            "missing": found["missing_keys"],
+            "unexpected": {name for name in found["unexpected_keys"] if not OLD_BUFFER.search(name)},
+            "of another shape": {name for name, *_ in found["mismatched_keys"]},
+            "stored twice with different values": tied.keys() - model.all_tied_weights_keys.keys(),
+        }
+    )
+
+
+def listed_faults(faults: Mapping[str, Iterable[str]]) -> str:
+    """Return a list such as "missing: a, b, c and 4 more; unexpected: d"; empty if there are no faults."""
+    kinds = []
+    for kind, names in faults.items():
+        found = [name[:80] for name in sorted(names)]
+        kinds += [f"{kind}: {first_names(found, NAMED)}"] if found else []
+    return "; ".join(kinds)

@@ -18,24 +18,18 @@ if TYPE_CHECKING:  # numba takes half a second to import
     from specdemo.models.compiled.llama import CompiledExecution, CompiledLlama
 
 NO_LIMIT = 2**31
-
+# The name of the argument that takes the cache; transformers renamed it in 5.24 for all models.
 CACHE = "cache" if "cache" in inspect.signature(LlamaModel.forward).parameters else "past_key_values"
-"""The name of the argument that takes the cache; transformers renamed it in 5.24 for all models."""
 
-WholeModel: TypeAlias = Union[PreTrainedModel, FusedLlama, "CompiledLlama"]
-"""A language model with its full vocabulary."""
+WholeModel: TypeAlias = Union[PreTrainedModel, FusedLlama, "CompiledLlama"]  # has the full vocabulary
 CausalLM: TypeAlias = WholeModel | ReducedHeadDraft
-"""Any language model that can run: a whole model, or a draft with a reduced head."""
 
 
 class PlainExecution:
-    """Runs passes of an unmodified causal language model of transformers.
+    """Runs passes of a causal language model of transformers, loaded with ``attention.ATTENTION``.
 
-    The caller passes the position at which each pass writes to the cache, so a rollback costs nothing.
-    ``ModelRuntime`` keeps track of that position. ``FusedExecution`` has the same methods.
-
-    Args:
-        model: A model loaded with ``attn_implementation=attention.ATTENTION``.
+    ``ModelRuntime`` keeps track of the position at which each pass writes to the cache, so a rollback costs
+    nothing. ``FusedExecution`` and ``CompiledExecution`` have the same methods.
     """
 
     def __init__(self, model: PreTrainedModel | ReducedHeadDraft):
@@ -43,27 +37,20 @@ class PlainExecution:
         self._last_position = readable_positions(model.config) - 1
 
     def open(self, capacity: int) -> "_CursorCache":
-        """Return a cache of ``capacity`` positions."""
         return _CursorCache(self._model.config.get_text_config().num_hidden_layers, capacity)
 
     def prepare(self, cache: "_CursorCache", sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Do nothing. Other executions record passes over ``sizes`` tokens here."""
+        """Prepare passes over ``sizes`` tokens; only a ``GraphedExecution`` has something to do."""
 
     def run(
         self, ids: Tensor, start: int, cache: "_CursorCache", rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
-        """Run a pass over ``ids`` and write their keys and values to the cache.
-
-        Args:
-            ids: Token ids, shape [n].
-            start: Position of the first id.
-            cache: A cache from :meth:`open`.
-            rows: Number of final ids to compute logits for; for 0, the logits are not meaningful.
-            taps: Indices of layers whose outputs are returned.
+        """Run a pass over ``ids`` [n] from position ``start`` on, and write to the cache.
 
         Returns:
-            Logits [rows, V], and the outputs of the layers in ``taps``, concatenated, [n, taps · d]; None
-            instead of the outputs if ``taps`` is empty.
+            Logits [rows, V] of the last ``rows`` ids (for 0 rows, they are not meaningful), and the outputs
+            of the layers in ``taps``, concatenated, [n, taps · d]; None instead of the outputs if ``taps`` is
+            empty.
         """
         cache.cursor.length = start
         options: dict[str, Any] = {CACHE: cache, "logits_to_keep": rows or 1}
@@ -71,8 +58,8 @@ class PlainExecution:
             # This happens only in measurements, and in drafts whose context is shorter than the target's
             # (the target's own text respects ``max_context``). The output may be wrong, but the pass must not
             # fail.
-            places = torch.arange(start, start + len(ids), device=ids.device)
-            options["position_ids"] = places.clamp_max(self._last_position)[None]
+            positions = torch.arange(start, start + len(ids), device=ids.device)
+            options["position_ids"] = positions.clamp_max(self._last_position)[None]
         stack = decoder_layers(self._model) if taps else []
         # The hooks exist only during this pass, because other runtimes share the model.
         with hidden_states([stack[index] for index in taps]) as found:
@@ -84,16 +71,9 @@ class PlainExecution:
     def batch(self, texts: int, capacity: int) -> Callable[[Tensor, int], Tensor]:
         """Return a function that runs passes over several texts of equal length.
 
-        Most of the time of a pass over one text is spent reading the weights. A batch reads them once for all
-        texts. Batches may use other kernels than single texts, so results may differ by rounding.
-
-        Args:
-            texts: Number of texts.
-            capacity: Cache length of each text.
-
-        Returns:
-            A function of ids [texts, n] and the position of the first id in every text. It writes to the
-            caches of all texts and returns logits [texts, n, V].
+        It maps ids [texts, n] and the position of the first id in every text to logits [texts, n, V]. A batch
+        reads the weights once for all texts; that takes most of the time of a pass over one text. Batches may
+        use different kernels than single texts, so results may differ by rounding.
         """
         cache = self.open(capacity)
 
@@ -110,7 +90,7 @@ class PlainExecution:
         return cache
 
     def layers(self, cache: "_CursorCache") -> list[KeysAndValues]:
-        """Return the key and value buffers of every layer. The cache must have been used in a pass."""
+        """Return the keys and values of every layer. They exist after the first pass."""
         return [(layer.keys, layer.values) for layer in cache.layers if isinstance(layer, CursorLayer)]
 
     def first(self, depth: int) -> "PlainExecution":
@@ -122,7 +102,7 @@ Execution: TypeAlias = Union[PlainExecution, FusedExecution, "CompiledExecution"
 
 
 def execution_of(model: CausalLM) -> Execution:
-    """Return the execution for a model on its device. It is kept with the model, except a plain one."""
+    """Return the execution for a model on its device. A model that is not plain keeps it for all runs."""
     kept: Execution | None = getattr(model, "execution", None)
     if kept is not None:
         return kept
@@ -134,11 +114,7 @@ def execution_of(model: CausalLM) -> Execution:
 
 
 def readable_positions(config: Any) -> int:
-    """Return the maximum context length at which a model does not change how it encodes earlier positions.
-
-    Args:
-        config: A model's configuration.
-    """
+    """Return the maximum context length at which a model does not change how it encodes earlier positions."""
     config = config.get_text_config()
     positions = getattr(config, "max_position_embeddings", None) or NO_LIMIT
     rope = getattr(config, "rope_parameters", None) or {}
@@ -170,14 +146,12 @@ class CursorLayer(CacheLayerMixin):
         self._capacity = capacity
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate the buffers with the batch size, heads, dtype and device of the given states."""
         texts, heads = key_states.shape[:2]
         self.keys = key_states.new_zeros(texts, heads, self._capacity, key_states.shape[-1])
         self.values = value_states.new_zeros(texts, heads, self._capacity, value_states.shape[-1])
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        """Write new keys and values at the cursor, and return the buffers up to ``cursor.end``."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start = self.cursor.length
@@ -187,8 +161,7 @@ class CursorLayer(CacheLayerMixin):
         return self.keys[:, :, : self.cursor.end], self.values[:, :, : self.cursor.end]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the length and the offset of the buffers; transformers builds the mask from them."""
-        return self.cursor.end or self._capacity, 0
+        return self.cursor.end or self._capacity, 0  # length and offset of the buffers
 
     def get_seq_length(self) -> int:
         return self.cursor.length
@@ -198,13 +171,9 @@ class CursorLayer(CacheLayerMixin):
 
 
 class _Cursor:
-    """The state of a cache that all layers share.
-
-    Attributes:
-        length: Number of positions in use.
-        end: Number of positions that passes read, unused ones included; None for all.
-    """
+    """The state of a cache that all layers share."""
 
     def __init__(self) -> None:
-        self.length = 0
+        self.length = 0  # number of positions in use
+        # Number of positions that passes read, unused ones included; None for all.
         self.end: int | None = None

@@ -15,24 +15,19 @@ from specdemo.models.attention import grouped_attention, mask_from
 from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
 from specdemo.models.fused_execution import IdleCaches, Recorder, Run, cuda_recorder
 from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
-from specdemo.models.screened_head import Screen, screen_in
+from specdemo.models.reduced_draft import Screen, screen_in
 from specdemo.records.limits import MAX_K
 
 CONFIG_FILE = "feature_draft.json"
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""A function that computes attention for n new pairs. It takes queries [batch, heads, n, d], and keys and
-values [batch, kv_heads, n, d], and returns [batch, heads, n, d]. Decoding attends to a cache, training to its
-unrolled steps."""
+"""A function that maps the queries [batch, heads, n, d] of n new pairs, and their keys and values [batch,
+kv_heads, n, d], to [batch, heads, n, d]. Decoding attends to a cache, training to its unrolled steps."""
 
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """The sizes of a feature draft. All except ``taps`` are those of the target.
-
-    Attributes:
-        taps: Indices of the target's layers whose outputs the draft reads.
-    """
+    """The sizes of a feature draft. All except ``taps`` are those of the target."""
 
     hidden_size: int
     intermediate_size: int
@@ -42,10 +37,9 @@ class FeatureConfig:
     rope_theta: float
     norm_eps: float
     positions: int
-    taps: tuple[int, ...]
+    taps: tuple[int, ...]  # indices of the target's layers whose outputs the draft reads
 
     def llama(self) -> LlamaConfig:
-        """Return these sizes as a configuration for transformers' Llama layers."""
         return LlamaConfig(
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,
@@ -64,17 +58,8 @@ class FeatureDraft(nn.Module):
     The outputs of several target layers are fused into one state vector per position. Pair j consists of the
     state at position j and the embedding of token j + 1. From pair j, the layer predicts token j + 2. For
     draft tokens there are no target states yet, so the layer's own output replaces the state. Training
-    unrolls the same steps (``training.students``). The head scores only the tokens in ``id_map``, as in
-    ``reduced_draft``.
-
-    Args:
-        config: The draft's sizes.
-        embedding: The target's input embedding, which the draft shares.
-        id_map: Target id of each row of the head, shape [H], int64.
-
-    Attributes:
-        screen: Approximates the head in compiled passes; None if none was fitted.
-        record: Records steps on a GPU, by default as CUDA graphs. Tests replace it.
+    unrolls the same steps (``training.students``). The target shares its input embedding. The head scores
+    only the target ids in ``id_map`` [H], as in ``reduced_draft``.
     """
 
     id_map: Tensor
@@ -95,8 +80,8 @@ class FeatureDraft(nn.Module):
         self.lm_head = nn.Linear(d, len(id_map), bias=False)
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
-        self.screen: Screen | None = None
-        self.record: Recorder | None = None
+        self.screen: Screen | None = None  # approximates the head in compiled passes
+        self.record: Recorder | None = None  # records steps on a GPU; by default as CUDA graphs
         self.idle = IdleCaches()
 
     def own_state(self) -> dict[str, Tensor]:
@@ -105,21 +90,13 @@ class FeatureDraft(nn.Module):
         return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
 
     def runtime(self) -> "FeatureRuntime":
-        """Return the draft with a new cache."""
         return FeatureRuntime(self)
 
     def step(self, states: Tensor, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """Run the layer over new pairs.
+        """Run the layer over new pairs at positions [1, n], and return its output, [batch, n, d].
 
-        Args:
-            states: Fused target states, or earlier outputs of this layer, [batch, n, d].
-            ids: The token after each state, [batch, n].
-            positions: Positions of the pairs, [1, n].
-            attend: Computes the attention.
-
-        Returns:
-            The layer's output, [batch, n, d]. :meth:`logits` computes the next token's logits from it, and it
-            replaces the state of the next pair if there is no target state.
+        ``states`` [batch, n, d] are fused target states, or earlier outputs of this layer; ``ids`` [batch, n]
+        are the tokens after them. :meth:`logits` computes the next token's logits from the output.
         """
         batch, n, _ = states.shape
         pairs = torch.cat([self.embedding_norm(self.embedding(ids)), self.state_norm(states)], -1)
@@ -143,31 +120,26 @@ class _Append(nn.Module):
         self.draft = draft
 
     def forward(
-        self, states: Tensor, ids: Tensor, places: Tensor, keys: Tensor, values: Tensor
+        self, states: Tensor, ids: Tensor, positions: Tensor, keys: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Append n pairs to the cache, and return the last pair's output [1, d] and logits [H].
+        """Append n pairs, and return the last pair's output [1, d] and logits [H].
 
-        Args:
-            states: States of the pairs, shape [n, d].
-            ids: Tokens of the pairs, shape [n].
-            places: Positions of the pairs, shape [n].
-            keys: Cached keys, shape [1, kv_heads, capacity, head_dim]; written at ``places``.
-            values: Cached values, of the same shape; written at ``places``.
+        The cached ``keys`` and ``values`` [1, kv_heads, capacity, head_dim] are written at ``positions`` [n].
         """
 
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            keys.index_copy_(2, places, key)
-            values.index_copy_(2, places, value)
-            hidden = torch.arange(keys.shape[2], device=places.device) > places[:, None]
+            keys.index_copy_(2, positions, key)
+            values.index_copy_(2, positions, value)
+            hidden = torch.arange(keys.shape[2], device=positions.device) > positions[:, None]
             mask = mask_from(hidden, query.dtype)
             return grouped_attention(self.draft, query, keys, values, mask[None, None])[0].transpose(1, 2)
 
-        output = self.draft.step(states[None], ids[None], places[None], attend)[0, -1:]
+        output = self.draft.step(states[None], ids[None], positions[None], attend)[0, -1:]
         return output, self.draft.logits(output)[0]
 
 
 class _RecordedAppend:
-    """Recorded steps over one cache, which they read and write: one for each number of new pairs.
+    """Recorded steps over one cache, one for each number of new pairs.
 
     On a GPU, starting the kernels of a step one by one takes several times as long as running them.
     """
@@ -177,8 +149,8 @@ class _RecordedAppend:
         self._append = _Append(draft)
         self._recordings: dict[int, tuple[tuple[Tensor, ...], Run]] = {}
         for n in range(1, MAX_K + 2):
-            places = torch.arange(n, device=keys.device)
-            inputs = keys.new_zeros(n, draft.config.hidden_size), torch.zeros_like(places), places
+            positions = torch.arange(n, device=keys.device)
+            inputs = keys.new_zeros(n, draft.config.hidden_size), torch.zeros_like(positions), positions
 
             def run(inputs: tuple[Tensor, ...] = inputs) -> tuple[Tensor, Tensor]:
                 return self._append(*inputs, keys, values)
@@ -195,36 +167,33 @@ class _RecordedAppend:
         """The maximum number of pairs in a recorded step; 0 if nothing could be recorded."""
         return len(self._recordings)
 
-    def __call__(self, states: Tensor, ids: Tensor, places: Tensor, *cache: Tensor) -> tuple[Tensor, Tensor]:
-        """Append pairs as ``_Append`` does. Results are copied, since replays reuse memory."""
+    def __call__(
+        self, states: Tensor, ids: Tensor, positions: Tensor, *cache: Tensor
+    ) -> tuple[Tensor, Tensor]:
         if len(ids) not in self._recordings:
-            return self._append(states, ids, places, *cache)
+            return self._append(states, ids, positions, *cache)
         inputs, replay = self._recordings[len(ids)]
-        for own, given in zip(inputs, (states, ids, places), strict=True):
+        for own, given in zip(inputs, (states, ids, positions), strict=True):
             own.copy_(given)
         output, logits = replay()
         assert logits is not None
+        # Copy the results, because replays reuse their memory.
         return output.clone(), logits.clone()
 
 
 class FeatureRuntime:
-    """A feature draft and its cache of (state, token) pairs.
-
-    Attributes:
-        length: Number of pairs in the cache.
-    """
+    """A feature draft and its cache of (state, token) pairs."""
 
     def __init__(self, draft: FeatureDraft):
         self.draft = draft
         self.id_map = draft.id_map
         self.device = draft.norm.weight.device
-        self.length = 0
+        self.length = 0  # number of pairs in the cache
         self._keys = self._values = torch.empty(0)
         self._append: Callable[..., tuple[Tensor, Tensor]] = _Append(draft)
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
-        """Empty the cache and make room for ``capacity`` pairs."""
         self.length = 0
         config = self.draft.config
         shape = (1, config.kv_heads, capacity, config.head_dim)
@@ -250,12 +219,7 @@ class FeatureRuntime:
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Append pairs with target states, and return the last pair's output [1, d] and logits [H].
-
-        Args:
-            features: Outputs of the target's tapped layers, shape [n, taps · d].
-            ids: Tokens of the pairs, shape [n].
-        """
+        """Append pairs as :meth:`append` does, with states fused from target ``features`` [n, taps · d]."""
         # Recordings exist only for few pairs, and the first pass of another size takes tens of milliseconds.
         size = (isinstance(self._append, _RecordedAppend) and self._append.longest) or len(ids)
         parts = zip(features.to(self._keys.dtype).split(size), ids.split(size), strict=True)
@@ -263,38 +227,28 @@ class FeatureRuntime:
 
     @torch.inference_mode()
     def append(self, states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Append pairs, and return the last pair's output [1, d] and logits [H].
-
-        Args:
-            states: Fused states or earlier outputs of the layer, shape [n, d].
-            ids: Tokens of the pairs, shape [n].
-        """
-        places = torch.arange(self.length, self.length + len(ids), device=self.device)
-        found = self._append(states, ids, places, self._keys, self._values)
+        """Append pairs of states [n, d] and ids [n]; return the last pair's output [1, d] and logits [H]."""
+        positions = torch.arange(self.length, self.length + len(ids), device=self.device)
+        found = self._append(states, ids, positions, self._keys, self._values)
         self.length += len(ids)
         return found
 
     def rollback(self, length: int) -> None:
-        """Forget all pairs after the first ``length``."""
         self.length = length
 
 
 def default_taps(layers: int) -> tuple[int, ...]:
-    """Return the indices of the second, the middle and the last of ``layers`` layers, without duplicates."""
+    """Return the indices of the second, the middle and the last layer, without duplicates."""
     return tuple(sorted({min(1, layers - 1), layers // 2, layers - 1}))
 
 
 def feature_draft_for(target: PreTrainedModel, id_map: Tensor) -> FeatureDraft:
-    """Return an untrained feature draft for ``target``, initialized from the target's weights.
+    """Return an untrained feature draft whose head scores the target ids in ``id_map`` [H].
 
-    The fusion initially copies the output of the last tapped layer. The draft's layer is initialized from the
-    target's last layer, with small random weights for the embedding half of its input. The head is
-    initialized from rows of the target's head. This start needs little text for training, because the
-    target's last layer and head already work with such states.
-
-    Args:
-        target: The target model.
-        id_map: Target ids that the draft's head scores, shape [H].
+    The fusion initially copies the output of the last tapped layer. The draft's layer starts as the target's
+    last layer, with small random weights for the embedding half of its input, and its head as rows of the
+    target's head. Training then needs little text, because the target's last layer and head already work with
+    such states.
     """
     text = target.config.get_text_config()
     heads = text.num_attention_heads
@@ -343,30 +297,20 @@ def _copy(own: Tensor, source: Tensor | None) -> None:
 
 
 def _gains(norm: nn.Module | None) -> Tensor | None:
-    """Return the scale factors of an RMS norm; None for any other norm.
-
-    They are computed as the norm's output for a vector of ones, because model families store them in
-    different ways.
-    """
+    """Return the scale factors of an RMS norm; None for any other norm."""
     if norm is None or "RMSNorm" not in type(norm).__name__:
         return None
+    # Model families store the factors in different ways.
     return norm(torch.ones_like(norm.get_parameter("weight")))
 
 
 def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
-    """Write the configuration and the weights of ``draft`` to ``folder``."""
     save_weights(draft.own_state(), folder)
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(draft.config), indent=1) + "\n", encoding="utf-8")
 
 
 def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | None = None) -> FeatureDraft:
-    """Load a draft written by :func:`save_feature_draft`; it shares the embedding and device of ``target``.
-
-    Args:
-        folder: Folder of the draft's files.
-        target: The model that the draft was trained for.
-        dtype: Type in which the draft computes; None for the target's type.
-    """
+    """Load a draft that shares the target's embedding and device, and its type if ``dtype`` is None."""
     raw = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     config = FeatureConfig(**{**raw, "taps": tuple(raw["taps"])})
     if max(config.taps) >= (layers := len(decoder_layers(target))):

@@ -11,19 +11,13 @@ from torch import Tensor
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues, LlamaCache
 from specdemo.records.limits import reason_of
 
-MAX_FREE_CACHES = 6
-"""Maximum number of unused caches kept for later runs. The one unused for longest is dropped first."""
-WARM_UP_PASSES = 3
-"""Number of passes before a recording. torch's notes on CUDA graphs require them."""
+MAX_FREE_CACHES = 6  # maximum number of unused caches that are kept for later runs
+WARM_UP_PASSES = 3  # before a recording; torch's notes on CUDA graphs require them
 
-Outputs = tuple[Tensor, Tensor | None]
-"""The logits of a pass, and the outputs of its tapped layers; None instead of the outputs without taps."""
+Outputs = tuple[Tensor, Tensor | None]  # the logits of a pass, and the outputs of its tapped layers, if any
 Run = Callable[[], Outputs]
 Recorder = Callable[[Run], Run]
-"""A function that records a computation and returns a function that replays it.
-
-The computation must always read and write the same tensors.
-"""
+"""Records a computation that always uses the same tensors, and returns a function that replays it."""
 
 
 class FusedExecution:
@@ -39,23 +33,23 @@ class FusedExecution:
         pass
 
     def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
-        return self.model(ids, cache.places[start : start + len(ids)], cache, rows, taps)
+        return self.model(ids, cache.positions[start : start + len(ids)], cache, rows, taps)
 
     def batch(self, texts: int, capacity: int) -> Callable[[Tensor, int], Tensor]:
         cache = self.model.open(capacity, texts)
 
         def run(ids: Tensor, start: int) -> Tensor:
-            places = cache.places[start : start + ids.shape[1]]
+            positions = cache.positions[start : start + ids.shape[1]]
             # Matrix products process all texts at once; attention processes each text separately.
-            logits, _ = self.model(ids.flatten(), places, cache, ids.numel())
+            logits, _ = self.model(ids.flatten(), positions, cache, ids.numel())
             return logits.unflatten(0, ids.shape)
 
         return torch.inference_mode()(run)
 
     def cut(self, cache: LlamaCache, end: int) -> LlamaCache:
         """Return a view of the first ``end`` positions of ``cache``. Passes over it run kernel by kernel."""
-        held = (cache.keys[..., :end, :], cache.values[..., :end, :])
-        return LlamaCache(*held, cache.cos[:end], cache.sin[:end], cache.places[:end])
+        keys, values = cache.keys[..., :end, :], cache.values[..., :end, :]
+        return LlamaCache(keys, values, cache.cos[:end], cache.sin[:end], cache.positions[:end])
 
     def layers(self, cache: LlamaCache) -> list[KeysAndValues]:
         return cache.layers
@@ -91,27 +85,18 @@ class IdleCaches:
 
 
 class GraphedExecution(FusedExecution):
-    """Runs a Llama-type model on a GPU, with passes recorded as CUDA graphs.
+    """Runs a Llama-type model on a GPU, with passes recorded as CUDA graphs. Each model has one.
 
     A pass of a small model consists of several hundred short kernels, and starting them one by one takes
     longer than running them. A recorded pass starts all of them at once. A recording contains the addresses
     of its tensors, so it works only with the cache that it was made for. :meth:`open` therefore reuses caches
-    that no run uses any more. :meth:`prepare` makes the recordings, before any timing starts. Each model has
-    one ``GraphedExecution``.
-
-    Args:
-        model: A model on a GPU.
-        record: Records a computation; by default as a CUDA graph. Tests replace it.
-
-    Attributes:
-        failure: The reason why passes cannot be recorded and are run kernel by kernel; None if there was no
-            failure.
+    that no run uses any more. :meth:`prepare` makes the recordings, before any timing starts.
     """
 
     def __init__(self, model: FusedLlama, record: Recorder | None = None):
         super().__init__(model)
         self.record = record or cuda_recorder(model.embedding.weight.device)
-        self.failure: str | None = None
+        self.failure: str | None = None  # why passes cannot be recorded and run kernel by kernel
         self._idle = IdleCaches()
 
     def open(self, capacity: int) -> LlamaCache:
@@ -122,41 +107,41 @@ class GraphedExecution(FusedExecution):
         return lent
 
     def prepare(self, cache: LlamaCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Record a pass for each number of tokens in ``sizes``. These passes compute logits for every row."""
+        """Record a pass with logits for every row, for each number of tokens in ``sizes``."""
         tensors = replace(cache)  # recordings must not refer to ``cache``, or it would never be deleted
         for size in sizes:
             key = (size, size, tuple(taps))
             if self.failure is not None or key in cache.recordings:
                 continue
-            ids = torch.zeros(size, dtype=torch.long, device=cache.places.device)
-            places = cache.places[:size].clone()
+            ids = torch.zeros(size, dtype=torch.long, device=cache.positions.device)
+            positions = cache.positions[:size].clone()
 
-            def run(ids: Tensor = ids, places: Tensor = places, size: int = size) -> Outputs:
-                return self.model(ids, places, tensors, size, taps)
+            def run(ids: Tensor = ids, positions: Tensor = positions, size: int = size) -> Outputs:
+                return self.model(ids, positions, tensors, size, taps)
 
             try:
-                cache.recordings[key] = ids, places, self.record(run)
+                cache.recordings[key] = ids, positions, self.record(run)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:  # torch's error if the pass cannot be recorded
                 self.failure = reason_of(error)
 
     def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
-        """Run a pass, from a recording if there is one. Results are copied, since replays reuse memory."""
         if (len(ids), rows, tuple(taps)) not in cache.recordings:
             return super().run(ids, start, cache, rows, taps)
-        own_ids, own_places, replay = cache.recordings[len(ids), rows, tuple(taps)]
+        own_ids, own_positions, replay = cache.recordings[len(ids), rows, tuple(taps)]
         own_ids.copy_(ids)
-        own_places.copy_(cache.places[start : start + len(ids)])
+        own_positions.copy_(cache.positions[start : start + len(ids)])
         logits, states = replay()
+        # Copy the results, because replays reuse their memory.
         return logits.clone(), None if states is None else states.clone()
 
 
 def cuda_recorder(device: torch.device) -> Recorder:
-    """Return a function that records computations as CUDA graphs on ``device``.
+    """Return a function that records computations as CUDA graphs, or raises ``RuntimeError`` if it cannot.
 
     All graphs of the recorder share a memory pool, so a graph may overwrite the results of another graph.
-    Copy the results right after a replay. The recorder raises ``RuntimeError`` if it cannot record.
+    Copy the results right after a replay.
     """
     pool = torch.cuda.graph_pool_handle()
 

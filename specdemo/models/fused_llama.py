@@ -19,53 +19,40 @@ from specdemo.models.reduced_draft import ReducedHeadDraft
 
 STACKS = (LlamaModel, MistralModel, Qwen2Model)
 LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer)
-STEADY_ROTATIONS = ("default", "linear", "llama3", "yarn")
-"""Types of rotary embeddings that do not depend on the length of the text."""
-KeysAndValues = tuple[Tensor, Tensor]
-"""The cached keys and the cached values of one layer, each [texts, kv_heads, positions, d]."""
+STEADY_ROTATIONS = ("default", "linear", "llama3", "yarn")  # do not depend on the length of the text
+KeysAndValues = tuple[Tensor, Tensor]  # of one layer, each [texts, kv_heads, positions, d]
 
 
 @dataclass(eq=False)
 class LlamaCache:
-    """A cache of fixed length with the keys and values of all layers, and the rotations of all positions.
+    """A cache of fixed length with the keys and values of all layers, and the rotations of all positions."""
 
-    Attributes:
-        keys, values: Shape [layers, texts, kv_heads, capacity, d].
-        cos, sin: Shape [capacity, 1, d]; the first half of ``sin`` includes the minus sign of the rotation.
-        places: The positions 0, 1, …, capacity − 1.
-        recordings: Recorded passes over this cache (``fused_execution.GraphedExecution``). A key consists of
-            the number of tokens, the number of scored rows, and the taps. A value consists of the input
-            tensors ``ids`` and ``places`` and the function that replays the pass.
-    """
-
-    keys: Tensor
-    values: Tensor
-    cos: Tensor
-    sin: Tensor
-    places: Tensor
+    keys: Tensor  # shape [layers, texts, kv_heads, capacity, d]
+    values: Tensor  # same shape
+    cos: Tensor  # shape [capacity, 1, d]
+    sin: Tensor  # same shape; the first half includes the minus sign of the rotation
+    positions: Tensor  # 0, 1, …, capacity − 1
+    # Recorded passes, by the number of tokens, the number of scored rows, and the taps: the input tensors
+    # ``ids`` and ``positions``, and the function that replays the pass.
     recordings: dict[tuple[int, int, tuple[int, ...]], tuple[Tensor, Tensor, Callable]] = field(
         default_factory=dict
     )
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors, in the order of the constructor's arguments."""
-        return self.keys, self.values, self.cos, self.sin, self.places
+        return self.keys, self.values, self.cos, self.sin, self.positions
 
     @property
     def layers(self) -> list[KeysAndValues]:
-        """The keys and values of each layer."""
         return list(zip(self.keys, self.values, strict=True))
 
 
 class FusedLlama(nn.Module):
     """A Llama-type model converted from transformers and rearranged for decoding.
 
-    It computes the same function as ``LlamaForCausalLM`` and similar models, with fewer kernels. One matrix
-    product computes queries, keys and values, and another one computes gate and up. All layers share one
-    table of rotations and one mask per pass. Everything that changes from pass to pass is a tensor, so a pass
-    can be recorded and replayed. The first layers can run alone (early exit), and the output of any layer can
-    be returned (feature drafts).
+    It computes the same function with fewer kernels. One matrix product computes queries, keys and values,
+    and another one computes gate and up. All layers share one table of rotations and one mask per pass.
+    Everything that changes from pass to pass is a tensor, so a pass can be recorded and replayed.
 
     Args:
         model: A model that :func:`can_fuse` accepts. It cannot be used afterwards, because its layers are
@@ -78,8 +65,7 @@ class FusedLlama(nn.Module):
         assert isinstance(stack, STACKS) and isinstance(head, nn.Linear)
         self.config: PretrainedConfig = model.config
         self.generation_config = getattr(model, "generation_config", None)
-        # The execution that all runs of the model share.
-        self.execution: Any = None
+        self.execution: Any = None  # shared by all runs of the model
         self.embedding = stack.embed_tokens
         self.rotary = stack.rotary_emb
         self.norm = _RmsNorm(stack.norm)
@@ -91,8 +77,7 @@ class FusedLlama(nn.Module):
         self.head = head
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Return the input embedding. Models of transformers have the same method."""
-        return self.embedding
+        return self.embedding  # models of transformers have the same method
 
     def open(self, capacity: int, texts: int = 1) -> LlamaCache:
         """Return an empty cache for ``texts`` texts of equal length, with ``capacity`` positions each."""
@@ -101,37 +86,30 @@ class FusedLlama(nn.Module):
         assert isinstance(first, _FusedLayer)
         width = first.width
         keys = like.new_zeros(len(self.layers), texts, first.kv_heads, capacity, width)
-        places = torch.arange(capacity, device=like.device)
-        cos, sin = self.rotary(like, places.clamp_max(self.config.max_position_embeddings - 1)[None])
+        positions = torch.arange(capacity, device=like.device)
+        cos, sin = self.rotary(like, positions.clamp_max(self.config.max_position_embeddings - 1)[None])
         sin = torch.cat([-sin[..., : width // 2], sin[..., width // 2 :]], -1)
-        return LlamaCache(keys, torch.zeros_like(keys), cos[0, :, None], sin[0, :, None], places)
+        return LlamaCache(keys, torch.zeros_like(keys), cos[0, :, None], sin[0, :, None], positions)
 
     def forward(
-        self, ids: Tensor, places: Tensor, cache: LlamaCache, rows: int, taps: Sequence[int] = ()
+        self, ids: Tensor, positions: Tensor, cache: LlamaCache, rows: int, taps: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None]:
-        """Run a pass that appends n tokens to each text.
+        """Append n tokens to each text of the cache. The results are those of ``PlainExecution.run``.
 
         Args:
             ids: The new ids of the first text, then those of the next text, and so on, shape [texts · n].
-            places: Positions of the n new tokens, consecutive and the same in every text, shape [n].
-            cache: The cache of the texts. The pass writes to it.
-            rows: Number of final ids to compute logits for.
-            taps: Indices of layers whose outputs are returned.
-
-        Returns:
-            Logits [rows, V] (empty if ``rows`` is 0), and the outputs of the layers in ``taps``,
-            concatenated, [texts · n, taps · d]; None instead of the outputs if ``taps`` is empty.
+            positions: Positions of the n new tokens, consecutive and the same in every text, shape [n].
         """
         states = self.embedding(ids)
-        seen = cache.places <= places[:, None]
+        seen = cache.positions <= positions[:, None]
         # An isinstance check would satisfy pyright, but would take time in every pass.
         first: _FusedLayer = self.layers[0]  # pyright: ignore[reportAssignmentType]
         mask = mask_from(~seen, states.dtype).expand(cache.keys.shape[1], 1, -1, -1)
         mask = group_mask(mask, first.heads // first.kv_heads)
-        cos, sin = cache.cos[places], cache.sin[places]
+        cos, sin = cache.cos[positions], cache.sin[positions]
         kept = []
         for index, layer in enumerate(self.layers):
-            states = layer(states, cos, sin, mask, places, cache.keys[index], cache.values[index])
+            states = layer(states, cos, sin, mask, positions, cache.keys[index], cache.values[index])
             if index in taps:
                 kept.append(states)
         # The head has a fifth of the weights. A prompt's pass scores no rows, so it skips the head.
@@ -139,10 +117,7 @@ class FusedLlama(nn.Module):
         return logits, torch.cat(kept, -1) if kept else None
 
     def first(self, depth: int) -> "FusedLlama":
-        """Return a model that runs only the first ``depth`` layers, the norm and the head.
-
-        It shares this model's weights and can use this model's caches.
-        """
+        """Return a model of the first ``depth`` layers, the norm and the head, for caches of this model."""
         view = copy.copy(self)
         view._modules = dict(self._modules)
         view.execution = None
@@ -151,8 +126,6 @@ class FusedLlama(nn.Module):
 
 
 class _FusedLayer(nn.Module):
-    """One decoder layer."""
-
     def __init__(self, layer: LlamaDecoderLayer | MistralDecoderLayer | Qwen2DecoderLayer):
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
@@ -178,14 +151,11 @@ class _FusedLayer(nn.Module):
         cos: Tensor,
         sin: Tensor,
         mask: Tensor,
-        places: Tensor,
+        positions: Tensor,
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        """Map states [texts · n, d] to new states of this shape, and write to the layer's cache.
-
-        Matrix products process all texts at once; attention processes each text separately.
-        """
+        """Map states [texts · n, d] to new states of this shape, and write to the layer's cache."""
         turning = self.heads + self.kv_heads
         parts = self.qkv(self.attention_norm(states))
         parts = parts.view(keys.shape[0], -1, turning + self.kv_heads, self.width)
@@ -193,8 +163,8 @@ class _FusedLayer(nn.Module):
         # A rotation is x · cos + cat(−second half, first half) · sin. The minus sign is part of ``sin`` here.
         turned = torch.addcmul(plain * cos, plain.roll(self.width // 2, -1), sin).transpose(1, 2)
         query, key = turned.split([self.heads, self.kv_heads], 1)
-        keys.index_copy_(2, places, key)
-        values.index_copy_(2, places, value.transpose(1, 2))
+        keys.index_copy_(2, positions, key)
+        values.index_copy_(2, positions, value.transpose(1, 2))
         context = attend(query, keys, values, mask, self.scaling)
         states = states + self.o(context.transpose(1, 2).reshape(states.shape[0], -1))
         gate, up = self.gate_up(self.mlp_norm(states)).chunk(2, -1)

@@ -14,22 +14,11 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
-    """Return the list of decoder layers of a causal language model.
-
-    Raises:
-        UserError: The model is not a plain stack of layers.
-    """
     return _found_layers(model)[1]
 
 
 def first_layers(model: M, count: int) -> M:
-    """Return a model that runs the first ``count`` layers, the norm and the head of ``model``.
-
-    It shares the weights of ``model``.
-
-    Raises:
-        UserError: The model is not a plain stack of layers.
-    """
+    """Return a model of the first ``count`` layers, the norm and the head, with the weights of ``model``."""
     source = cast(PreTrainedModel, model)
     kept = nn.ModuleList(list(decoder_layers(model))[:count])
     config = config_with_layers(source.config, list(range(count)))
@@ -51,28 +40,21 @@ def is_dispatched(model: nn.Module) -> bool:
 
 
 def input_embedding(model: nn.Module) -> nn.Embedding:
-    """Return the input embedding, whose weight is [V, d]."""
     return cast(PreTrainedModel, model).get_input_embeddings()  # pyright: ignore[reportReturnType]
 
 
 def vocabulary_of(model: nn.Module) -> int:
-    """Return the number of ids of a model, V."""
     own = getattr(model, "vocabulary", None)
     return input_embedding(model).num_embeddings if own is None else own
 
 
 def output_layer(model: PreTrainedModel) -> nn.Linear:
-    """Return the output layer, whose weight is [V, d]."""
     return cast(nn.Linear, model.get_output_embeddings())
 
 
 @contextmanager
 def hidden_states(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    """Collect the outputs of ``layers`` while the context is open.
-
-    Yields:
-        A list to which every call of one of the layers appends its output.
-    """
+    """Yield a list to which every call of one of ``layers`` appends its output."""
     found: list[Tensor] = []
 
     def keep(module: nn.Module, args: tuple, output: Tensor | tuple[Tensor, ...]) -> None:
@@ -87,7 +69,6 @@ def hidden_states(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
 
 
 def config_with_layers(config: PretrainedConfig, layers: list[int]) -> PretrainedConfig:
-    """Return a copy of a model's ``config`` for a model with only the given ``layers``."""
     other = copy.deepcopy(config)
     other._attn_implementation = config._attn_implementation
     text = other.get_text_config()
@@ -98,11 +79,7 @@ def config_with_layers(config: PretrainedConfig, layers: list[int]) -> Pretraine
 
 
 def layers_path(model: nn.Module) -> str:
-    """Return the name of the list of decoder layers, relative to ``model.base_model``.
-
-    Raises:
-        UserError: The model is not a plain stack of layers.
-    """
+    """Return the name of the list of decoder layers, relative to ``model.base_model``."""
     return _found_layers(model)[0]
 
 
@@ -114,7 +91,7 @@ def _found_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
         if isinstance(child, nn.ModuleList) and len(child) == count:
             return name, child
     raise UserError(
-        f"{type(model).__name__} is not a plain stack of layers; choose another drafter or another target."
+        f"{type(model).__name__} is not a plain stack of layers; choose a different drafter or target."
     )
 
 

@@ -11,24 +11,18 @@ from torch import Tensor
 from specdemo.models.execution import CausalLM, execution_of, readable_positions
 from specdemo.models.fused_execution import FusedExecution
 
-CAPACITY_STEP = 256
-"""Cache lengths are multiples of this, so that runs share few different shapes."""
-MAX_ROWS = 16
-"""Maximum number of rows of a padded pass. Every cache has room for this many padding rows after its text."""
+CAPACITY_STEP = 256  # cache lengths are multiples of this, so that runs share few different shapes
+MAX_ROWS = 16  # maximum number of rows of a padded pass; every cache has room for them after its text
 
 
 class Runtime(Protocol):
     """The interface through which the engine uses a model."""
 
     @property
-    def length(self) -> int:
-        """Number of positions in the cache."""
-        ...
+    def length(self) -> int: ...  # number of positions in the cache
 
     @property
-    def device(self) -> torch.device:
-        """Device of the ids and of the logits."""
-        ...
+    def device(self) -> torch.device: ...  # of the ids and of the logits
 
     @property
     def id_map(self) -> Tensor | None:
@@ -36,9 +30,7 @@ class Runtime(Protocol):
         ...
 
     @property
-    def max_context(self) -> int:
-        """Maximum number of positions that the model can read."""
-        ...
+    def max_context(self) -> int: ...  # maximum number of positions that the model can read
 
     def begin(self, capacity: int) -> None:
         """Empty the cache and make room for ``capacity`` positions."""
@@ -53,7 +45,7 @@ class Runtime(Protocol):
         ...
 
     def rollback(self, length: int) -> None:
-        """Forget every position from ``length`` on."""
+        """Remove the positions from ``length`` on."""
         ...
 
 
@@ -71,15 +63,10 @@ class ModelRuntime:
       to a row count from ``batch_invariance.find_batch_invariant_rows``.
 
     Args:
-        model: A ``CompiledLlama``, a ``FusedLlama``, or a model of transformers loaded with
-            ``attn_implementation=attention.ATTENTION``, on its device.
+        model: A model of transformers must be loaded with ``attn_implementation=attention.ATTENTION``.
         rows: Numbers of rows to which passes over 1, 2, … tokens are padded. Longer passes are not padded.
         id_map: Target id of each logit, shape [H], for a draft with a reduced head.
         taps: Indices of layers whose outputs are kept for a feature draft.
-
-    Attributes:
-        execution: Runs the passes of the model.
-        cache: A cache from ``execution.open``, with ``capacity`` positions; None before :meth:`begin`.
     """
 
     def __init__(
@@ -100,30 +87,26 @@ class ModelRuntime:
         self.taps = tuple(taps)
         self._features: Tensor | None = None
         self.execution = execution_of(model)
-        self.cache: Any = None
+        self.cache: Any = None  # from execution.open, with ``capacity`` positions; None before begin
         self.capacity = 0
 
-    def prepare(self, capacity: int, most: int, unpadded: bool = False) -> None:
-        """Open the cache and record passes, so that this work is not timed during a run.
+    def prepare(self, capacity: int, max_tokens: int, unpadded: bool = False) -> None:
+        """Open the cache and record passes over up to ``max_tokens`` tokens, before a run's timing starts.
 
-        Args:
-            capacity: Cache length of the run.
-            most: Number of tokens in the longest pass of the run.
-            unpadded: Whether the run also uses :meth:`run_unpadded`.
+        ``unpadded`` also records the passes of :meth:`run_unpadded`.
         """
         self.begin(capacity)
-        counts = range(1, most + 1)
+        counts = range(1, max_tokens + 1)
         sizes = {*map(self.padded, counts), *(counts if unpadded else ())}
         with torch.inference_mode():
             self.execution.prepare(self.cache, sorted(sizes), self.taps)
 
     def padded(self, count: int) -> int:
-        """Return the number of rows of a pass over ``count`` tokens, padding included."""
         return self.rows[count - 1] if count <= len(self.rows) else count
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
-        """Empty the cache. Its buffers are reused if ``capacity`` is the same as before."""
+        # The buffers are reused if ``capacity`` is the same as before.
         self.length = 0
         if capacity == self.capacity:
             return
@@ -134,7 +117,6 @@ class ModelRuntime:
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n] to the cache and return their logits [n, V], without those of padding rows."""
         count = len(ids)
         rows = self.padded(count)
         logits = self._run(F.pad(ids, (0, rows - count)) if rows > count else ids, rows)
@@ -143,44 +125,27 @@ class ModelRuntime:
 
     @torch.inference_mode()
     def run_unpadded(self, ids: Tensor) -> None:
-        """Run a pass over ``ids`` [n] without padding, for timing only, and discard its results.
-
-        The next :meth:`forward` overwrites the cache entries of this pass.
-        """
+        """Run a pass without padding, to time it. The next :meth:`forward` overwrites its cache entries."""
         self._run(ids, len(ids))
 
     @torch.inference_mode()
     def prefill(self, ids: Tensor) -> None:
-        """Append ``ids`` [n] to the cache without computing logits."""
         if len(ids):
             self._run(ids, 0)
             self.length += len(ids)
 
-    def pass_at(self, ids: Tensor, places: Tensor) -> Tensor:
-        """Run a pass at positions given as a tensor, so that it can be recorded. ``length`` does not change.
-
-        Args:
-            ids: Token ids, shape [n].
-            places: Their positions, shape [n].
-
-        Returns:
-            Logits [n, V].
-        """
+    def pass_at(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Return logits [n, V] of ids [n] at positions [n], without changing ``length``; can be recorded."""
         assert isinstance(self.execution, FusedExecution), "only Llama-type models can be recorded"
-        return self.execution.model(ids, places, self.cache, len(ids))[0]
+        return self.execution.model(ids, positions, self.cache, len(ids))[0]
 
     def rollback(self, length: int) -> None:
-        """Move the cursor back to ``length``; the next pass overwrites the positions after it."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot roll back from {self.length} to {length} positions")
         self.length = length
 
     def features(self, start: int, end: int) -> Tensor:
-        """Return the tapped layers' outputs at positions from ``start`` up to, but not including, ``end``.
-
-        Returns:
-            Shape [end − start, taps · d].
-        """
+        """Return the tapped layers' outputs from ``start`` to ``end`` − 1, [end − start, taps · d]."""
         assert self._features is not None, "this runtime has no taps"
         return self._features[start:end]
 
@@ -192,14 +157,10 @@ class ModelRuntime:
 
 
 class WholeVocabularyRuntime(ModelRuntime):
-    """A runtime for a draft with a reduced head that decodes alone. It returns logits for all target ids.
+    """A runtime for a draft with a reduced head that decodes alone.
 
-    Ids that the head does not score get −inf.
-
-    Args:
-        model: The draft.
-        ids: Target id of each row of the draft's head, shape [H].
-        vocab: Number of ids of the target, V.
+    It returns logits for all ``vocab`` target ids. Those that the head does not score, because they are not
+    in ``ids`` [H], get −inf.
     """
 
     def __init__(self, model: CausalLM, ids: Tensor, vocab: int):
@@ -208,7 +169,6 @@ class WholeVocabularyRuntime(ModelRuntime):
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n] and return logits [n, V]."""
         scores = super().forward(ids)
         whole = scores.new_full((len(scores), self._vocab), float("-inf"))
         return whole.index_copy_(1, self._ids, scores)
@@ -226,17 +186,14 @@ class ExitRuntime(ModelRuntime):
         self.execution = host.execution.first(depth)
 
     def begin(self, capacity: int) -> None:
-        """Use the host's current cache."""
         self.cache = self._host.cache
         self.follow()
 
     def follow(self) -> None:
-        """Set ``length`` to the host's."""
         self.length = self._host.length
 
 
 def capacity_for(positions: int) -> int:
-    """Return the cache length for ``positions`` tokens: the next multiple of ``CAPACITY_STEP``."""
     return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
 
 
@@ -250,7 +207,6 @@ class Stopwatch:
         self._start = self._now()
 
     def lap(self) -> None:
-        """End one lap and start the next."""
         end = self._now()
         self._laps.append((self._start, end))
         self._start = end

@@ -1,8 +1,18 @@
-"""The number of threads that compute on a CPU."""
+"""The number of threads that compute on a CPU, and its choice for compiled passes."""
 
+import statistics
 import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
+
+SLOW = 1.5  # passes that take this many times the usual start a trial of different numbers of threads
+FALL, RISE = 0.2, 0.02  # shares by which a shorter or longer pass changes the usual time
+JUDGED = 5  # number of passes that are judged together
+TRIES = 3  # number of passes with each number of threads in a trial
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0  # between two trials; doubled while trials change nothing
 
 _chosen: int | None = None
 _fixed = False
@@ -12,11 +22,8 @@ def use_threads(count: int | None = None) -> None:
     """Let the current thread compute with ``count`` threads, and every thread that starts later with one.
 
     OpenMP keeps a pool of workers for each thread that computes with several. When all pools together have
-    more threads than there are processors, the workers sleep at every barrier, and passes take longer.
-
-    Args:
-        count: The number of threads; None for the number of the last call, or at first for torch's own
-            choice: the variable OMP_NUM_THREADS, or one for each core.
+    more threads than there are processors, the workers sleep at every barrier, and passes take longer. None
+    is the number of the last call, or at first torch's own: OMP_NUM_THREADS, or one for each core.
     """
     global _chosen, _fixed
     _chosen, _fixed = count or thread_count(), count is not None
@@ -30,10 +37,89 @@ def use_threads(count: int | None = None) -> None:
 
 
 def is_fixed() -> bool:
-    """Return whether the user has fixed the number; else fewer threads may compute."""
+    """Return whether the user has set the number; otherwise fewer threads may compute."""
     return _fixed
 
 
 def thread_count() -> int:
-    """Return the number of threads that compute, whichever thread asks."""
+    """Return the number of threads that compute, also if the calling thread has only one."""
     return _chosen or torch.get_num_threads()
+
+
+class ThreadChoice:
+    """Chooses, from ``counts`` (most first), the number of threads with which compiled passes are fastest.
+
+    More threads are faster on an idle machine. Next to busy processes, every barrier of a pass waits for a
+    thread that may not be running, and fewer threads are faster. The number changes no bit of a result.
+    """
+
+    def __init__(self, counts: Sequence[int], clock: Callable[[], float] = time.perf_counter):
+        self._counts, self._clock = list(counts), clock
+        self.count = self._counts[0]
+        self._usual: dict[Hashable, float] = {}
+        self._recent: deque[float] = deque(maxlen=JUDGED)
+        self._untried: list[int] = []
+        self._found: dict[int, list[float]] = {}
+        self._before = self.count
+        self._next_trial = -float("inf")
+        self._wait_s = FIRST_WAIT_S
+
+    def passed(self, kind: Hashable, seconds: float) -> None:
+        """Record the time of a pass, and choose ``count`` for the next one.
+
+        Passes of one ``kind`` usually take equally long.
+        """
+        if len(self._counts) == 1:
+            return
+        usual = self._usual.setdefault(kind, seconds)
+        slowness = seconds / usual
+        self._usual[kind] += (seconds - usual) * (FALL if seconds < usual else RISE)
+        if self._found:
+            self._found[self.count].append(slowness)
+            if self._untried:
+                self.count = self._untried.pop()
+            else:
+                self._finish_trial()
+            return
+        self._recent.append(slowness)
+        slow = len(self._recent) == JUDGED and statistics.median(self._recent) > SLOW
+        # Fewer threads may seem fast enough when the machine is idle again, so they are always tried again.
+        if (slow or self.count != self._counts[0]) and self._clock() >= self._next_trial:
+            self._begin_trial()
+
+    def settle(self, run_pass: Callable[[], object], max_seconds: float) -> None:
+        """Try all numbers of threads in passes that call :meth:`passed`, before any run."""
+        end = self._clock() + max_seconds
+        self._begin_trial()
+        while self._found and self._clock() < end:
+            run_pass()
+        if self._found:  # the model is too slow to try them all
+            self._found, self._untried, self.count = {}, [], self._counts[0]
+        self._next_trial, self._wait_s = -float("inf"), FIRST_WAIT_S
+
+    def _begin_trial(self) -> None:
+        """Use each number of threads in the next passes, and then the fastest."""
+        if len(self._counts) > 1:
+            self._found = {count: [] for count in self._counts}
+            self._untried = self._counts[::-1] * TRIES
+            self._before = self.count
+            self.count = self._untried.pop()
+
+    def _finish_trial(self) -> None:
+        self.count = min(self._counts, key=lambda count: statistics.median(self._found[count]))
+        changed = self.count != self._before
+        self._wait_s = FIRST_WAIT_S if changed else min(2 * self._wait_s, LONGEST_WAIT_S)
+        self._next_trial = self._clock() + self._wait_s
+        self._found, self._recent = {}, deque(maxlen=JUDGED)
+
+
+_choices: dict[tuple[int, ...], ThreadChoice] = {}
+
+
+def choice() -> ThreadChoice:
+    """Return the choice for the calling thread: all of its threads, half of them, …, or one."""
+    most = torch.get_num_threads()
+    counts = (most,) if is_fixed() else tuple(most >> halvings for halvings in range(most.bit_length()))
+    if counts not in _choices:
+        _choices[counts] = ThreadChoice(counts)
+    return _choices[counts]

@@ -62,7 +62,7 @@ def choose_threads(model: WholeModel) -> None:
     """Choose the number of threads of compiled passes, by measuring for up to ``MAX_CHOICE_S``."""
     if not is_batch_invariant(model):
         return
-    from specdemo.models.compiled.thread_choice import choice
+    from specdemo.models.threads import choice
 
     ids = random_ids(model, 1)
     runtime = half_filled_runtime(model, ids, CAPACITY)

@@ -17,8 +17,8 @@ TYPICAL_EPSILON, TYPICAL_DELTA = 0.09, 0.3
 class WrongAcceptEverything(RejectionRule):
     """Wrong on purpose: every draft token is accepted, so the draft chooses most of the text."""
 
-    def keeps(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
-        return torch.ones_like(coins, dtype=torch.bool)
+    def keeps(self, p: Tensor, q: Tensor, uniforms: Tensor) -> Tensor:
+        return torch.ones_like(uniforms, dtype=torch.bool)
 
 
 class WrongNoResidual(RejectionRule):
@@ -38,8 +38,8 @@ class WrongBlockCoins(BlockRule):
     weight. So prefixes pass with other probabilities, and corrected tokens follow another distribution.
     """
 
-    def passes(self, chances: Tensor, weights: Tensor, coins: Tensor) -> Tensor:
-        return coins.cumprod(0) <= weights
+    def passes(self, probabilities: Tensor, weights: Tensor, uniforms: Tensor) -> Tensor:
+        return uniforms.cumprod(0) <= weights
 
     def block_residual(self, weight: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         return residual(p, q)
@@ -58,7 +58,7 @@ class WrongTypical(RejectionRule):
         self._threshold = (TYPICAL_DELTA * (-entropy).exp()).clamp_max(TYPICAL_EPSILON)
         return super().verify(draft, logits, position)
 
-    def keeps(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
+    def keeps(self, p: Tensor, q: Tensor, uniforms: Tensor) -> Tensor:
         return p > self._threshold
 
     def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:

@@ -146,8 +146,8 @@ def count_and_measure(texts: Sequence[WrittenText], vocabulary: int) -> tuple[NG
     others = [text for index, text in enumerate(texts) if index % HELD_OUT_EVERY] or held_out
     trial = count_n_grams(others, vocabulary)
     calibrated = calibration(trial, held_out[1::2])
-    table = count_n_grams(texts, vocabulary).with_chances(calibrated)
-    figures = hits(trial.with_chances(calibrated), held_out[::2])
+    table = count_n_grams(texts, vocabulary).with_probabilities(calibrated)
+    figures = hits(trial.with_probabilities(calibrated), held_out[::2])
     return table, {"tokens": sum(len(text.own) for text in texts), "entries": len(table), **figures}
 
 
@@ -207,6 +207,6 @@ def _predictions(table: NGramTable, texts: Sequence[WrittenText]) -> tuple[NDArr
         for at in range(max(1, text.start), len(ids)):
             guess = table.after(ids[max(0, at - LONGEST) : at])
             if guess is not None:
-                found.append((guess.chance, guess.token == ids[at]))
+                found.append((guess.probability, guess.token == ids[at]))
     chances, right = zip(*found, strict=True) if found else ((), ())
     return np.array(chances, dtype=float), np.array(right, dtype=bool)

@@ -17,8 +17,13 @@ from specdemo.models.feature_draft import (
     load_feature_draft,
     save_feature_draft,
 )
-from specdemo.models.reduced_draft import ReducedHeadDraft, load_draft, save_draft, slice_of_target
-from specdemo.models.screened_head import fit_screen
+from specdemo.models.reduced_draft import (
+    ReducedHeadDraft,
+    fit_screen,
+    load_draft,
+    save_draft,
+    slice_of_target,
+)
 from specdemo.pairs.compatible import require_known_ids
 from specdemo.records.limits import UserError, reason_of
 from specdemo.training.budget import FEATURE

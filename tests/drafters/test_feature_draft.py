@@ -41,14 +41,6 @@ def tapped(target, draft):
     return ModelRuntime(target, taps=draft.config.taps)
 
 
-def test_decoding_leaves_the_stored_weights_unchanged(draft):
-    before = list(draft.own_state())
-    runtime = FeatureRuntime(draft)
-    runtime.begin(256)
-    runtime.read(torch.zeros(2, draft.fuse.in_features), torch.tensor([1, 2]))
-    assert list(draft.own_state()) == before
-
-
 def test_decoding_steps_equal_the_unrolled_steps_of_training(target, draft):
     ids = torch.randint(VOCAB, (14,), generator=torch.Generator().manual_seed(0))
     nothing = torch.zeros(13, 1)
@@ -73,23 +65,23 @@ def test_decoding_steps_equal_the_unrolled_steps_of_training(target, draft):
 
 
 @pytest.mark.parametrize("rule", list(Rule))
-@pytest.mark.parametrize("prompt", [[5], [3, 7], [1, 2, 3, 4, 5, 6]])
+@pytest.mark.parametrize("prompt", [[5], [1, 2, 3, 4, 5, 6]])
 def test_greedy_and_shared_noise_output_is_the_targets_own(target, draft, rule, prompt):
     config = config_for(rule, k=3, max_new_tokens=30)
-    host = tapped(target, draft)
+    host, before = tapped(target, draft), list(draft.own_state())
     rounds = list(speculate(host, FeatureDrafter(FeatureRuntime(draft), host), prompt, config))
     assert any(r.drafted_by == "feature-draft" for r in rounds)
     assert all(token.id % 2 == 0 for r in rounds for token in r.drafted), "only ids of the reduced head"
+    assert list(draft.own_state()) == before, "decoding adds no weights"
     if rule.same_text:
         assert emitted(rounds) == emitted(baseline_rounds(target, prompt, config))
 
 
 def test_each_round_drafts_from_states_of_everything_verified(target, draft):
-    """The first draft token of every round equals one computed again from the whole text."""
+    # The first draft token of every round equals one computed again from the whole text.
     host = tapped(target, draft)
     drafter = FeatureDrafter(FeatureRuntime(draft), host)
-    config = config_for(k=3, max_new_tokens=24)
-    text = [1, 2, 3]
+    config, text = config_for(k=3, max_new_tokens=24), [1, 2, 3]
     for round_ in speculate(host, drafter, text[:], config):
         fresh_host, fresh = tapped(target, draft), FeatureRuntime(draft)
         with torch.inference_mode():
@@ -148,13 +140,6 @@ def drafted_by(draft, target):
     return [[token.id for token in round_.drafted] for round_ in rounds], runtime
 
 
-def test_recorded_steps_draft_the_same(target, draft):
-    plain, _ = drafted_by(draft, target)
-    draft.record = Recorder()
-    recorded, _ = drafted_by(draft, target)
-    assert recorded == plain and draft.record.replayed > 20
-
-
 def test_many_pairs_are_read_in_parts_of_recorded_sizes(draft):
     features = torch.randn(40, draft.fuse.in_features, generator=torch.Generator().manual_seed(0))
     ids = torch.arange(40) % VOCAB
@@ -169,9 +154,11 @@ def test_many_pairs_are_read_in_parts_of_recorded_sizes(draft):
     assert draft.record.replayed == 4 and recorded.length == 40
 
 
-def test_a_cache_with_its_recorded_steps_serves_one_run_after_the_other(target, draft):
+def test_recorded_steps_draft_the_same_and_serve_one_run_after_the_other(target, draft):
+    plain, _ = drafted_by(draft, target)
     draft.record = Recorder()
-    _, running = drafted_by(draft, target)
+    recorded, running = drafted_by(draft, target)
+    assert recorded == plain and draft.record.replayed > 20
     made = draft.record.recorded
     drafted_by(draft, target)
     assert draft.record.recorded == 2 * made, "the first run still uses its cache"

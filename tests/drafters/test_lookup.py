@@ -25,7 +25,6 @@ def proposed(text, k, shortest=1):
 
 
 def brute_force(text, shortest):
-    """Return the position after the latest earlier occurrence of the longest matching end, by search."""
     for size in range(min(LONGEST_MATCH, len(text)), shortest - 1, -1):
         for end in range(len(text) - 1, size - 1, -1):
             if text[end - size : end] == text[-size:]:
@@ -41,19 +40,22 @@ def test_the_index_finds_the_same_match_as_a_search(text, shortest, split):
     assert index.find(text, shortest) == brute_force(text, shortest)
 
 
-def test_the_longest_match_wins_and_on_a_tie_the_latest():
-    assert proposed([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 2) == [9, 2]
-    assert proposed([5, 3, 9, 5, 3, 8, 5, 3], 1) == [8]
-
-
-def test_a_copy_goes_on_past_the_end_of_the_text():
-    assert proposed([7, 1, 2, 1, 2], 5) == [1, 2, 1, 2, 1]
-    assert proposed([4, 4], 2) == [4, 4]
-
-
-def test_nothing_is_copied_without_a_match_of_enough_tokens():
-    assert proposed([1, 2, 3, 4], 3) == []
-    assert proposed([1, 2, 3, 1], 3, shortest=2) == []
+@pytest.mark.parametrize(
+    ("text", "shortest", "copied"),
+    [
+        # The longest match wins, and on a tie the latest.
+        ([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 1, [9, 2]),
+        ([5, 3, 9, 5, 3, 8, 5, 3], 1, [8, 5]),
+        # A copy goes on past the end of the text.
+        ([7, 1, 2, 1, 2], 1, [1, 2, 1, 2, 1]),
+        ([4, 4], 1, [4, 4]),
+        # Enough tokens must match.
+        ([1, 2, 3, 4], 1, []),
+        ([1, 2, 3, 1], 2, []),
+    ],
+)
+def test_the_latest_longest_match_is_copied(text, shortest, copied):
+    assert proposed(text, max(2, len(copied)), shortest) == copied
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -1,7 +1,6 @@
 """Sampled speculative output has the target's distribution: chi-square over every four-token continuation.
 
-``test_exactness`` proves it without samples; here the rules draw their own random numbers. With k = 3 the
-four tokens cover every way a round can end. Seeds are fixed; a correct implementation fails with p < 1e-4.
+Unlike in ``test_exactness``, the rules draw their own random numbers.
 """
 
 import itertools
@@ -45,36 +44,38 @@ def test_probabilities_of_float32_suit_the_chi_square_test():
     assert p_value(Counter({0: 100, 1: 100, 2: 100}), dict.fromkeys(range(3), third)) == pytest.approx(1.0)
 
 
-MANY = pytest.param(SAMPLES, marks=pytest.mark.slow)
+SAMPLE_SIZES = pytest.mark.parametrize("samples", [FEW, pytest.param(SAMPLES, marks=pytest.mark.slow)])
+RULES = pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
 
 
-@pytest.mark.parametrize("samples", [FEW, MANY])
-@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
+def config_of(rule):
+    return config_for(rule, k=3, max_new_tokens=TOKENS, temperature=0.9)
+
+
+@SAMPLE_SIZES
+@RULES
 def test_speculative_sampling_has_the_targets_distribution(rule, samples):
-    config = config_for(rule, k=3, max_new_tokens=TOKENS, temperature=0.9)
-    counts, rounds = sample(config, samples=samples)
+    counts, rounds = sample(config_of(rule), samples=samples)
     assert 0.2 < acceptance(rounds) < 0.95, "the pair must both agree and disagree for this to mean anything"
-    assert p_value(counts, expected(config)) > FAILURE
+    assert p_value(counts, expected(config_of(rule))) > FAILURE
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
+@RULES
 def test_the_baseline_has_the_targets_distribution(rule):
-    config = config_for(rule, max_new_tokens=TOKENS, temperature=0.9)
     target = TableRuntime(tables()[0])
-    lanes = (autoregress(target, PROMPT, replace(config, seed=seed)) for seed in range(SAMPLES))
+    lanes = (autoregress(target, PROMPT, replace(config_of(rule), seed=seed)) for seed in range(SAMPLES))
     counts = Counter(tuple(emitted(list(lane))) for lane in lanes)
-    assert p_value(counts, expected(config)) > FAILURE
+    assert p_value(counts, expected(config_of(rule))) > FAILURE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [AutoLength, PlannedLength])
-@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
+@RULES
 def test_an_automatic_length_leaves_the_distribution_alone(rule, kind):
-    config = config_for(rule, max_new_tokens=TOKENS, temperature=0.9)
-    counts, rounds = sample(config, length=timed_by_verdict(kind))
+    counts, rounds = sample(config_of(rule), length=timed_by_verdict(kind))
     assert len({len(r.drafted) for r in rounds}) > 2, "it must choose different lengths"
-    assert p_value(counts, expected(config)) > FAILURE
+    assert p_value(counts, expected(config_of(rule))) > FAILURE
 
 
 COMPILED_SAMPLES = 1000
@@ -92,13 +93,12 @@ def test_every_precision_draws_from_its_own_targets_distribution(precision):
     config = config_for(Rule.REJECTION, k=2, max_new_tokens=3, temperature=0.9)
     target, draft = (compiled_llama(seed, precision) for seed in (1, 2))
     runtime = ModelRuntime(target)
-    chances = {}
+    probability_of = {}
     for tail in itertools.product(range(VOCAB), repeat=config.max_new_tokens):
         runtime.begin(256)
         rows = probabilities(warp(runtime.forward(torch.tensor([*PROMPT, *tail])), 0.9, 0, 1.0))
-        chances[tail] = (
-            rows[len(PROMPT) - 1 : -1].double().gather(1, torch.tensor(tail)[:, None]).prod().item()
-        )
+        of_tail = rows[len(PROMPT) - 1 : -1].double().gather(1, torch.tensor(tail)[:, None])
+        probability_of[tail] = of_tail.prod().item()
     drafter = DraftModelDrafter(ModelRuntime(draft))
     counts: Counter = Counter()
     rounds: list[Round] = []
@@ -107,20 +107,18 @@ def test_every_precision_draws_from_its_own_targets_distribution(precision):
         counts[tuple(emitted(lane))] += 1
         rounds += lane
     assert 0.2 < acceptance(rounds) < 0.95
-    assert p_value(counts, chances) > FAILURE
+    assert p_value(counts, probability_of) > FAILURE
 
 
-@pytest.mark.parametrize("samples", [FEW, MANY])
-def test_a_wrong_residual_fails_the_same_test(monkeypatch, samples):
-    monkeypatch.setattr(specdemo.engine.rules, "residual", lambda p, q: (p, torch.clamp_min(p - q, 0).sum()))
-    config = config_for(Rule.REJECTION, k=3, max_new_tokens=TOKENS, temperature=0.9)
-    counts, _ = sample(config, samples=samples)
-    assert p_value(counts, expected(config)) < FAILURE
+WRONG = {
+    "residual": lambda p, q: (p, torch.clamp_min(p - q, 0).sum()),
+    "leading_agreements": lambda agree: torch.tensor(len(agree)),
+}
 
 
-@pytest.mark.parametrize("samples", [FEW, MANY])
-def test_accepting_everything_fails_the_same_test(monkeypatch, samples):
-    monkeypatch.setattr(specdemo.engine.rules, "leading_agreements", lambda agree: torch.tensor(len(agree)))
-    config = config_for(Rule.REJECTION, k=3, max_new_tokens=TOKENS, temperature=0.9)
-    counts, _ = sample(config, samples=samples)
-    assert p_value(counts, expected(config)) < FAILURE
+@SAMPLE_SIZES
+@pytest.mark.parametrize("step", WRONG)
+def test_a_wrong_residual_and_accepting_everything_fail_the_same_test(monkeypatch, step, samples):
+    monkeypatch.setattr(specdemo.engine.rules, step, WRONG[step])
+    counts, _ = sample(config_of(Rule.REJECTION), samples=samples)
+    assert p_value(counts, expected(config_of(Rule.REJECTION))) < FAILURE

@@ -12,6 +12,7 @@ from specdemo.records.limits import MAX_K
 from specdemo.records.trace import AUTO
 
 FREE = (1.0,) * (MAX_K + 1)
+LINEAR = tuple(1.0 + 0.3 * n for n in range(MAX_K + 1))
 STEEP = tuple(1.0 + 0.5 * n for n in range(MAX_K + 1))
 AFTER_FOUR = (1.0, 1.0, 1.0, 1.0, *[1.6] * 9)
 PAID_ONCE = (1.0, *[1.3] * MAX_K)
@@ -21,24 +22,19 @@ UNSURE = torch.zeros(200)
 KINDS = pytest.mark.parametrize("kind", [AutoLength, PlannedLength])
 
 
-def drafted(length, scores, most=MAX_K):
+def count(wants):
+    return sum(1 for _ in iter(wants, False))
+
+
+def drafted(length, scores, limit=MAX_K):
     """Return the number of tokens drafted if every step has the logits ``scores``."""
-    length.start(most)
-    count = 0
-    while length.wants_step():
-        if not length.wants_token(scores):
-            break
-        count += 1
-    return count
+    length.start(limit)
+    return count(lambda: length.wants_step() and length.wants_token(scores))
 
 
-def rejected(length, scores, rounds):
-    """Return the numbers of tokens drafted in so many rounds whose first token is rejected."""
-    counts = []
-    for _ in range(rounds):
-        counts.append(drafted(length, scores))
-        length.observe(accepted=0, compared=min(1, counts[-1]), emitted=1)
-    return counts
+def copied(length, matched):
+    length.start(MAX_K)
+    return count(lambda: length.wants_copy(matched))
 
 
 def play(kind, given, text):
@@ -48,12 +44,12 @@ def play(kind, given, text):
 
 def test_a_fixed_length_is_k_unless_less_is_left():
     length = FixedLength(4)
-    assert [drafted(length, UNSURE, most) for most in (9, 4, 2, 0)] == [4, 4, 2, 0]
+    assert [drafted(length, UNSURE, limit) for limit in (9, 4, 2, 0)] == [4, 4, 2, 0]
 
 
 def test_a_sure_cheap_draft_goes_on_to_the_limit_and_an_unsure_one_stops():
     assert drafted(AutoLength(costs(0.05, FREE)), SURE) == MAX_K
-    assert drafted(AutoLength(costs(0.05, FREE)), SURE, most=3) == 3
+    assert drafted(AutoLength(costs(0.05, FREE)), SURE, limit=3) == 3
     assert drafted(AutoLength(costs(0.05, STEEP)), UNSURE) == 0
     dear = AutoLength(costs(5.0, FREE))
     assert drafted(dear, SURE) == 0, "a step costs more than the tokens it can gain"
@@ -62,31 +58,23 @@ def test_a_sure_cheap_draft_goes_on_to_the_limit_and_an_unsure_one_stops():
 @KINDS
 def test_nothing_is_drafted_if_no_token_is_useful(kind):
     length = kind(costs(0.05, FREE))
-    assert [drafted(length, SURE, most=0) for _ in range(2 * PROBE_EVERY)] == [0] * 2 * PROBE_EVERY
+    assert [drafted(length, SURE, limit=0) for _ in range(2 * PROBE_EVERY)] == [0] * 2 * PROBE_EVERY
     assert not length.wants_copy(1)
 
 
 def test_longer_matches_give_longer_copies():
-    def copied(matched):
-        length = AutoLength(costs(0.0, tuple(1.0 + 0.3 * n for n in range(MAX_K + 1))))
-        length.start(MAX_K)
-        return sum(1 for _ in iter(lambda: length.wants_copy(matched), False))
-
-    assert copied(1) < copied(2) < copied(3)
+    sizes = [copied(AutoLength(costs(0.0, LINEAR)), matched) for matched in (1, 2, 3)]
+    assert sizes[0] < sizes[1] < sizes[2]
 
 
 def test_a_copy_is_not_wanted_if_a_draft_would_gain_more():
-    def copied(length, matched):
-        length.start(MAX_K)
-        return sum(1 for _ in iter(lambda: length.wants_copy(matched), False))
-
     alone, with_draft = AutoLength(costs(0.0, FREE)), AutoLength(costs(0.01, FREE))
     assert copied(alone, 1) == copied(alone, 3) == copied(with_draft, 3) == MAX_K
     for _ in range(20):
-        count = drafted(with_draft, SURE)
-        with_draft.observe(count, count, count + 1)
+        k = drafted(with_draft, SURE)
+        with_draft.observe(k, k, k + 1)
         copied(with_draft, 1)
-        with_draft.observe(0, min(1, count), 1)
+        with_draft.observe(0, min(1, k), 1)
     assert copied(with_draft, 1) == 0
 
 
@@ -102,9 +90,11 @@ def test_a_cost_that_rises_in_one_step_is_drafted_up_to_or_beyond(kind):
 
 @KINDS
 def test_one_in_so_many_undrafted_rounds_is_a_probe(kind):
-    length = kind(costs(0.2, FREE))
-    rejected(length, SURE, 200)
-    counts = rejected(length, SURE, 10 * PROBE_EVERY)
+    length, counts = kind(costs(0.2, FREE)), []
+    for _ in range(200 + 10 * PROBE_EVERY):
+        counts.append(drafted(length, SURE))
+        length.observe(accepted=0, compared=min(1, counts[-1]), emitted=1)
+    counts = counts[200:]
     probes = [index for index, count in enumerate(counts) if count]
     assert set(counts) == {0, 1} and len(probes) == 10
     assert {later - earlier for earlier, later in pairwise(probes)} == {PROBE_EVERY}

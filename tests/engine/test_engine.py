@@ -1,4 +1,4 @@
-"""Properties of the decode loop over random tiny models in float64, and its edge cases."""
+"""The decoding loop over random tiny models in float64, and its edge cases."""
 
 import gc
 import math
@@ -41,18 +41,17 @@ def models(seed: int, noise: float):
     return target, nearby(target, seed + 1, noise)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     seed=SEEDS,
     rule=RULES,
-    k=st.integers(1, 6),
+    k=st.integers(0, 6),
     tokens=st.integers(1, 14),
     noise=st.sampled_from([0.0, 0.1, 2.0]),
     prompt=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6),
     eos=st.sampled_from([frozenset(), frozenset({2})]),
 )
 def test_rounds_are_consistent(seed, rule, k, tokens, noise, prompt, eos):
-    """Statuses partition each draft, counts add up, positions follow each other, and the end has a reason."""
     target, draft = models(seed, noise)
     config = config_for(rule, k=k, max_new_tokens=tokens, seed=seed)
     rounds = speculative_rounds(target, draft, prompt, config, eos_ids=eos)
@@ -81,7 +80,7 @@ def test_rounds_are_consistent(seed, rule, k, tokens, noise, prompt, eos):
     assert rounds[0].prefill_s > 0 and all(r.prefill_s == 0 for r in rounds[1:])
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     seed=SEEDS,
     rule=st.sampled_from([Rule.GREEDY, Rule.SHARED_NOISE]),
@@ -89,7 +88,6 @@ def test_rounds_are_consistent(seed, rule, k, tokens, noise, prompt, eos):
     noise=st.floats(0, 3),
 )
 def test_any_draft_yields_the_targets_own_tokens(seed, rule, k, noise):
-    """Greedy and shared noise: a good draft, a bad one and an adversarial one all give the baseline."""
     target, draft = models(seed, noise)
     config = config_for(rule, k=k, max_new_tokens=14, seed=seed)
     alone = emitted(baseline_rounds(target, [1, 2], config))
@@ -101,7 +99,7 @@ def test_any_draft_yields_the_targets_own_tokens(seed, rule, k, noise):
     assert sum(r.accepted for r in rounds) == 0
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(seed=SEEDS, rule=RULES, k=st.integers(1, 6))
 def test_a_draft_equal_to_the_target_accepts_everything_compared(seed, rule, k):
     target, twin = models(seed, 0.0)
@@ -110,20 +108,26 @@ def test_a_draft_equal_to_the_target_accepts_everything_compared(seed, rule, k):
     assert len(rounds) == math.ceil(24 / (k + 1))
 
 
-class CountingRuntime(ModelRuntime):
-    """Counts target passes."""
+class Reader(ModelRuntime):
+    """A runtime that counts its passes and records the sizes of its prefills."""
 
-    passes = 0
+    def __init__(self, model):
+        super().__init__(model)
+        self.passes, self.sizes = 0, []
 
     def forward(self, ids):
         self.passes += 1
         return super().forward(ids)
 
+    def prefill(self, ids):
+        self.sizes.append(len(ids))
+        super().prefill(ids)
+
 
 def test_one_target_pass_a_round_and_one_a_token_in_the_baseline():
     target, draft = models(3, 0.1)
     config = config_for(k=3, max_new_tokens=20)
-    speculative, alone = CountingRuntime(target), CountingRuntime(target)
+    speculative, alone = Reader(target), Reader(target)
     rounds = list(speculate(speculative, DraftModelDrafter(ModelRuntime(draft)), [1, 4, 2], config))
     assert speculative.passes == len(rounds) < 20
     assert len(list(autoregress(alone, [1, 4, 2], config))) == alone.passes == 20
@@ -168,15 +172,9 @@ def test_an_accepted_eos_discards_the_rest_of_the_draft():
 
 def test_stop_ends_the_run_within_its_round():
     target, draft = models(1, 0.1)
-    asked = []
-    stop = lambda: len(asked) >= 2  # noqa: E731
-    rounds = []
-    drafter = DraftModelDrafter(ModelRuntime(draft))
-    for round_ in speculate(
-        ModelRuntime(target), drafter, [1], config_for(k=2, max_new_tokens=200), stop=stop
-    ):
-        rounds.append(round_)
-        asked.append(1)
+    answers = iter([False, False, True])
+    config = config_for(k=2, max_new_tokens=200)
+    rounds = speculative_rounds(target, draft, [1], config, stop=lambda: next(answers))
     assert len(rounds) == 3 and rounds[-1].finish is Finish.STOPPED
 
 
@@ -186,12 +184,8 @@ def test_a_run_ends_at_the_context_limit_and_a_prompt_that_fills_it_is_refused()
     rounds = speculative_rounds(target, draft, [1] * 28, config_for(k=4, max_new_tokens=50))
     assert rounds[-1].finish is Finish.CONTEXT and len(emitted(rounds)) == 4
     padded = ModelRuntime(target, rows=at_least(4))
-    with pytest.raises(UserError, match="29 tokens, the target reads 29; shorten it"):
+    with pytest.raises(UserError, match="29 tokens, but the target reads only 29; shorten"):
         list(autoregress(padded, [1] * 29, config_for(max_new_tokens=4)))
-
-
-def test_an_empty_prompt_is_refused():
-    target, _ = models(0, 0.0)
     with pytest.raises(UserError, match="prompt is empty"):
         baseline_rounds(target, [], config_for())
 
@@ -212,7 +206,6 @@ def test_k_larger_than_what_is_left_drafts_only_what_fits():
 
 
 def test_recorded_probabilities_are_those_of_the_models():
-    """p, q, min(1, p/q), the coin and the residual mass of a round, checked against plain forward passes."""
     target, draft = models(7, 0.3)
     config = config_for(Rule.REJECTION, k=3, max_new_tokens=16, temperature=0.8, seed=5)
     text = [1, 3]
@@ -235,7 +228,7 @@ def test_recorded_probabilities_are_those_of_the_models():
 
 
 def test_a_draft_token_whose_probability_rounds_to_0_can_be_recorded():
-    """Models may differ in precision: a probability in one can be 0 in the other."""
+    # The draft computes in float64, the target in float32.
     p, q = torch.tensor([0.5, 0.5]), torch.tensor([[1.0, 1e-60]], dtype=torch.float64)
     draft = Draft(torch.tensor([1]), probs=q, rows=torch.tensor([1]), logits=q.log(), by="draft-model")
     logits = p.log().expand(2, -1)
@@ -243,18 +236,6 @@ def test_a_draft_token_whose_probability_rounds_to_0_can_be_recorded():
     [token], _ = describe(draft, verdict, logits, truncate_at_eos(1, 0, [1], frozenset()), no_tops)
     assert verdict.q_of_draft.tolist() == [0.0] and verdict.accepted == 1
     assert (token.q, token.p, token.accept_prob) == (0.0, 0.5, 1.0)
-
-
-class Reader(ModelRuntime):
-    """A runtime that records the sizes of its prefills."""
-
-    def __init__(self, model):
-        super().__init__(model)
-        self.sizes = []
-
-    def prefill(self, ids):
-        self.sizes.append(len(ids))
-        super().prefill(ids)
 
 
 LONG_PROMPT = [(7 * i + i // 5) % VOCAB for i in range(2 * PROMPT_PART + 10)]
@@ -276,21 +257,14 @@ def test_both_models_process_a_long_prompt_in_parts(rule):
         assert emitted(rounds) == text[len(LONG_PROMPT) :]
 
 
-def test_a_stop_between_two_parts_of_the_prompt_ends_the_run_without_rounds():
-    target, draft = (Reader(model) for model in models(3, 0.1))
-    rounds = speculate(target, DraftModelDrafter(draft), LONG_PROMPT, config_for(), stop=lambda: True)
-    assert list(rounds) == []
-    assert target.sizes == draft.sizes == [PROMPT_PART]
-
-
-def test_a_run_that_is_stopped_in_its_prompt_frees_its_caches_at_once():
-    """No reference cycle keeps them until the garbage collector runs."""
+def test_a_stop_between_two_parts_of_the_prompt_ends_the_run_and_frees_its_caches_at_once():
     target, draft = (Reader(model) for model in models(3, 0.1))
     kept = weakref.ref(target)
-    gc.disable()
+    gc.disable()  # no reference cycle keeps them until the garbage collector runs
     try:
         rounds = speculate(target, DraftModelDrafter(draft), LONG_PROMPT, config_for(), stop=lambda: True)
         assert list(rounds) == []
+        assert target.sizes == draft.sizes == [PROMPT_PART]
         del target, rounds
         assert kept() is None
     finally:

@@ -1,5 +1,7 @@
 """The race advances the lane with the fewest seconds so far."""
 
+import pytest
+
 from specdemo.engine.race import race
 from specdemo.records.trace import Round
 
@@ -9,18 +11,15 @@ def lane(*seconds: float, prefill_s: float = 0.0):
         yield Round(index, index, (), None, 0.0, value, 0.0, prefill_s=prefill_s if index == 0 else 0.0)
 
 
-def test_lanes_advance_by_their_own_clocks():
-    order = [name for name, _ in race({"slow": lane(3.0, 3.0), "fast": lane(1.0, 1.0, 1.0, 1.0)})]
-    assert order == ["slow", "fast", "fast", "fast", "slow", "fast"]
-
-
-def test_a_third_lane_falls_in_between():
-    lanes = {"slow": lane(3.0, 3.0), "middle": lane(2.0, 2.0), "fast": lane(1.0, 1.0, 1.0)}
-    order = [name for name, _ in race(lanes)]
-    assert order == ["slow", "middle", "fast", "fast", "middle", "fast", "slow"]
-
-
-def test_prefill_counts_and_the_other_lane_goes_on_after_one_has_finished():
-    order = [name for name, _ in race({"a": lane(1.0, 1.0, prefill_s=5.0), "b": lane(1.0)})]
-    assert order == ["a", "b", "a"]
-    assert list(race({})) == []
+@pytest.mark.parametrize(
+    ("lanes", "order"),
+    [
+        ({"a": lane(3.0, 3.0), "b": lane(1.0, 1.0, 1.0, 1.0)}, "abbbab"),
+        ({"a": lane(3.0, 3.0), "b": lane(2.0, 2.0), "c": lane(1.0, 1.0, 1.0)}, "abccbca"),
+        # Prefill counts, and a lane goes on after the other one has ended.
+        ({"a": lane(1.0, 1.0, prefill_s=5.0), "b": lane(1.0, 1.0, 1.0)}, "abbba"),
+        ({}, ""),
+    ],
+)
+def test_lanes_advance_by_their_own_clocks(lanes, order):
+    assert "".join(name for name, _ in race(lanes)) == order

@@ -21,16 +21,22 @@ from specdemo.engine.sampling import (
 PROBS = st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda p: sum(p) > 1e-6)
 
 
-def test_temperature_divides_and_top_k_keeps_the_best():
-    logits = torch.tensor([[1.0, 3.0, 2.0, 0.0]])
-    assert warp(logits, 0.5, 0, 1.0).tolist() == [[2.0, 6.0, 4.0, 0.0]]
-    assert warp(logits, 1.0, 2, 1.0).tolist() == [[-math.inf, 3.0, 2.0, -math.inf]]
-
-
-@pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.51, 2), (0.8, 2), (0.81, 3), (0.01, 1)])
-def test_top_p_keeps_the_smallest_set_that_reaches_the_mass(top_p, kept):
-    logits = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log()
-    assert torch.isfinite(warp(logits, 1.0, 0, top_p)).sum() == kept
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ((1.0, 0, 1.0), [0.2, 0.5, 0.3]),
+        ((1.0, 2, 1.0), [0, 0.5, 0.3]),
+        ((1.0, 0, 0.5), [0, 0.5, 0]),
+        ((1.0, 0, 0.51), [0, 0.5, 0.3]),
+        ((1.0, 0, 0.8), [0, 0.5, 0.3]),
+        ((1.0, 0, 0.81), [0.2, 0.5, 0.3]),
+        ((1.0, 0, 0.01), [0, 0.5, 0]),
+        ((0.5, 0, 1.0), [0.04, 0.25, 0.09]),
+    ],
+)
+def test_temperature_top_k_and_top_p_keep_the_likely_tokens(settings, kept):
+    scores = warp(torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log(), *settings)
+    assert scores.exp().tolist() == pytest.approx(kept)
 
 
 def test_half_precision_is_widened_and_float64_kept():
@@ -48,15 +54,15 @@ def test_draw_inverts_the_running_sum_and_never_returns_weight_0(weights, u):
     assert u <= math.fsum(weights[: index + 1]) / total + 1e-6
 
 
-@pytest.mark.parametrize("u", [0.0, 0.3, 1 - 2**-53])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0.0])
-def test_weights_without_a_distribution_give_a_valid_index(bad, u):
-    for weights in (torch.full((4,), bad), torch.tensor([0.5, bad, 0.5, 0.0])):
-        assert 0 <= draw(weights, torch.tensor([u], dtype=torch.float64)).item() < 4
+def test_weights_without_a_distribution_give_a_valid_index(bad):
+    for u in (0.0, 0.3, 1 - 2**-53):
+        for weights in (torch.full((4,), bad), torch.tensor([0.5, bad, 0.5, 0.0])):
+            assert 0 <= draw(weights, torch.tensor([u], dtype=torch.float64)).item() < 4
 
 
 def test_a_parallel_running_sum_never_draws_weight_0(monkeypatch):
-    """On a GPU each step of a running sum is added up in its own order."""
+    # On a GPU each step of a running sum is added up in its own order.
     scan, noise = torch.Tensor.cumsum, torch.Generator().manual_seed(0)
 
     def parallel(weights, dim):
@@ -78,7 +84,7 @@ def test_equal_tokens_at_the_edge_of_top_p_are_kept_by_id_on_every_device(monkey
     sort = torch.Tensor.sort
 
     def unstable(scores, dim=-1, descending=False, stable=False):
-        """Equal numbers in any order, unless a stable sort is asked for."""
+        # Equal numbers in any order, unless a stable sort is asked for.
         if stable:
             return sort(scores, dim=dim, descending=descending, stable=True)
         found = sort(scores.flip(dim), dim=dim, descending=descending, stable=True)
@@ -99,21 +105,14 @@ def test_a_row_without_a_distribution_is_detected(bad):
 
 
 @given(p=PROBS, q=PROBS)
-def test_residual_mass_is_one_minus_the_overlap(p, q):
+@example(p=[0.25, 0.75], q=[0.25, 0.75])
+def test_residual_mass_is_one_minus_the_overlap_and_without_mass_p_is_left(p, q):
     size = min(len(p), len(q))
-    left = torch.tensor(p[:size], dtype=torch.float64) + 1e-9
-    right = torch.tensor(q[:size], dtype=torch.float64) + 1e-9
-    left, right = left / left.sum(), right / right.sum()
-    weights, mass = residual(left, right)
-    assert mass.item() == pytest.approx(1 - torch.minimum(left, right).sum().item(), abs=1e-12)
-    if mass > 0:
-        assert torch.equal(weights, (left - right).clamp_min(0))
-
-
-def test_residual_without_mass_falls_back_to_p():
-    p = torch.tensor([0.25, 0.75])
-    weights, mass = residual(p, p)
-    assert mass == 0 and torch.equal(weights, p)
+    p, q = (torch.tensor(weights[:size], dtype=torch.float64) + 1e-9 for weights in (p, q))
+    p, q = p / p.sum(), q / q.sum()
+    weights, mass = residual(p, q)
+    assert mass.item() == pytest.approx(1 - torch.minimum(p, q).sum().item(), abs=1e-12)
+    assert torch.equal(weights, (p - q).clamp_min(0) if mass > 0 else p)
 
 
 def test_leading_agreements_stop_at_the_first_rejection():
@@ -135,7 +134,5 @@ def test_noise_has_the_gumbel_moments():
     noise = gumbel(11, torch.arange(200), torch.arange(2000), torch.float64)
     assert noise.mean().item() == pytest.approx(0.5772157, abs=0.01)
     assert noise.var().item() == pytest.approx(math.pi**2 / 6, abs=0.02)
-    neighbours = torch.stack([noise[:, :-1].flatten(), noise[:, 1:].flatten()])
-    assert abs(torch.corrcoef(neighbours)[0, 1].item()) < 0.01
-    rounds = torch.stack([noise[:-1].flatten(), noise[1:].flatten()])
-    assert abs(torch.corrcoef(rounds)[0, 1].item()) < 0.01
+    for one, other in ((noise[:, :-1], noise[:, 1:]), (noise[:-1], noise[1:])):
+        assert abs(torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1].item()) < 0.01

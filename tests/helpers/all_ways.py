@@ -65,8 +65,8 @@ class EveryWay:
         """Return placeholders: each pick chooses its number, because only then its weights are known."""
         return torch.full((count,), float("nan"), dtype=torch.float64)
 
-    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        assert chance is not None and chance.shape == (1,)
+    def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
+        assert uniform is not None and uniform.shape == (1,)
         number = self.walk.choose(_running_sums(probabilities(self.warped(logits))))
         return super().pick(logits, where, torch.tensor([number], dtype=torch.float64), id_map)
 
@@ -78,10 +78,10 @@ class EveryWay:
         self._weights, mass = super().block_residual(weight, p, q)
         return self._weights, mass
 
-    def _coins(self, chances: Tensor) -> Tensor:
-        return torch.tensor([self.walk.choose([chance]) for chance in chances.tolist()], dtype=torch.float64)
+    def _acceptance_uniforms(self, acceptance: Tensor) -> Tensor:
+        return torch.tensor([self.walk.choose([bound]) for bound in acceptance.tolist()], dtype=torch.float64)
 
-    def _uniform(self, count: int) -> Tensor:
+    def _drawn(self, count: int) -> Tensor:
         """Return the number of the target's own token."""
         assert count == 1
         return torch.tensor([self.walk.choose(_running_sums(self._weights))], dtype=torch.float64)

@@ -33,7 +33,15 @@ def plain_logits(model, ids: torch.Tensor) -> torch.Tensor:
         return torch.stack([model(row[None], use_cache=False).logits[0] for row in ids])
 
 
-@pytest.mark.parametrize("kind", ["compiled", "fused", "recorded", "llama", *OTHERS])
+KINDS = {
+    "compiled": CompiledLlama,
+    "fused": FusedLlama,
+    "recorded": lambda model: recorded(FusedLlama(model), Recorder()),
+    "plain": lambda model: model,
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
 def test_a_batch_scores_every_text_as_if_it_were_alone(kind):
     if kind in OTHERS:
         torch.manual_seed(0)
@@ -42,24 +50,17 @@ def test_a_batch_scores_every_text_as_if_it_were_alone(kind):
         model = tiny_llama(50, seed=1, dtype=torch.float32)
     ids = texts(9)
     wanted = plain_logits(model, ids)
-    if kind == "compiled":
-        model = CompiledLlama(model)
-    if kind in ("fused", "recorded"):
-        model = FusedLlama(model)
-    if kind == "recorded":
-        recorded(model, Recorder())
-    batch = execution_of(model).batch(ROWS, CAPACITY)
+    batch = execution_of(KINDS.get(kind, KINDS["plain"])(model)).batch(ROWS, CAPACITY)
     got = [batch(ids[:, :4], 0), batch(ids[:, 4:5], 4)]
     batch(texts(3), 5)  # the next pass overwrites it
     got.append(batch(ids[:, 5:], 5))
     torch.testing.assert_close(torch.cat(got, 1), wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_a_draft_with_a_reduced_head_can_be_batched(compiled):
+@pytest.mark.parametrize("kind", ["compiled", "plain"])
+def test_a_draft_with_a_reduced_head_can_be_batched(kind):
     target = tiny_llama(50, seed=1, dtype=torch.float32)
-    draft = slice_of_target(target, [0, 1], torch.arange(0, 50, 2))
+    draft = KINDS[kind](slice_of_target(target, [0, 1], torch.arange(0, 50, 2)))
     ids = texts(5)
-    draft = CompiledLlama(draft) if compiled else draft
     got = execution_of(draft).batch(ROWS, CAPACITY)(ids, 0)
     torch.testing.assert_close(got, plain_logits(target, ids)[..., ::2], rtol=1e-4, atol=1e-4)

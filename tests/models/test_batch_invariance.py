@@ -19,35 +19,30 @@ from specdemo.models.runtime import ModelRuntime
 INPUTS = 8 * GROUP
 
 
-def summed(terms: torch.Tensor) -> torch.Tensor:
-    total = torch.zeros(terms.shape[:-1])
-    for term in terms.unbind(-1):
-        total = total + term
-    return total
+def summed_in(reverse):
+    """Return a product in fp32, rounded to bf16, whose sums go backwards for the row counts ``reverse``."""
 
+    def product(inputs, weight, bias=None):
+        terms = inputs.float()[:, None] * weight.float()
+        total = torch.zeros(terms.shape[:-1])
+        for term in (terms.flip(-1) if len(inputs) in reverse else terms).unbind(-1):
+            total = total + term
+        return total.to(inputs.dtype)
 
-def one_row_otherwise(inputs, weight, bias=None):
-    """Multiply in fp32, a single row from its other end, and round to bf16 like everything else."""
-    terms = inputs.float()[:, None] * weight.float()
-    return summed(terms.flip(-1) if len(inputs) == 1 else terms).to(inputs.dtype)
-
-
-def alike(inputs, weight, bias=None):
-    return summed(inputs.float()[:, None] * weight.float()).to(inputs.dtype)
+    return product
 
 
 def model_of(outputs: int) -> nn.Module:
-    """Return a model; results are kept for each shape, so each product has a shape of its own."""
+    # Results are kept for each shape, so each product has a shape of its own.
     return nn.Sequential(nn.Embedding(4, INPUTS), nn.Linear(INPUTS, outputs).bfloat16())
 
 
 def test_a_row_count_that_is_summed_in_another_order_is_excluded(monkeypatch):
-    monkeypatch.setattr(batch_invariance.F, "linear", one_row_otherwise)
+    monkeypatch.setattr(batch_invariance.F, "linear", summed_in({1}))
     assert rows_summed_alike(model_of(95), 16, range(1, 17)) == set(range(2, 17))
     assert rows_summed_alike(model_of(95), 1, range(1, 17)) == {1}
-    monkeypatch.setattr(batch_invariance.F, "linear", alike)
+    monkeypatch.setattr(batch_invariance.F, "linear", summed_in(()))
     assert rows_summed_alike(model_of(97), 16, range(1, 17)) == set(range(1, 17))
-    assert rows_summed_alike(model_of(97), 16, {1, 4}) == {1, 4}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
@@ -62,46 +57,39 @@ def test_all_sums_are_zero_and_every_paired_input_counts(inputs, dtype):
     assert (values == 0).sum(1).tolist() == [inputs % 2] * 3
 
 
-def off_by(amount_of):
-    """Return a forward pass whose error is ``amount_of`` its number of rows."""
+def alike(model, reference, counts):
+    return set(counts)
+
+
+def off_by(error):
+    """Return a forward pass with an ``error`` for its runtime and number of rows."""
 
     def forward(self, ids):
         self.length += len(ids)
-        return ids[:, None].double() + amount_of(self.padded(len(ids)))
+        return ids[:, None].double() + float(error(self, self.padded(len(ids))))
 
     return forward
 
 
+ALL = set(range(1, 17))
+
+
 @pytest.mark.parametrize(
-    ("odd", "invariant"),
+    ("error", "invariant"),
     [
         # As with tiles of six rows: the rows after whole tiles are summed in another order.
-        ((1, 2, 7, 14), {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15, 16}),
-        ((15, 16), set(range(1, 15))),
-        ((), set(range(1, 17))),
+        (lambda runtime, rows: rows in (1, 2, 7, 14), ALL - {1, 2, 7, 14}),
+        (lambda runtime, rows: rows > 14, ALL - {15, 16}),
+        (lambda runtime, rows: 0, ALL),
+        (lambda runtime, rows: torch.rand(1), set()),
+        # Counts must agree at a short and at a long cache length.
+        (lambda runtime, rows: runtime.capacity > 256 and rows == 3, ALL - {3}),
     ],
 )
-def test_invariant_row_counts_are_the_largest_set_with_the_longest_pass(odd, invariant, monkeypatch):
-    monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
-    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: float(rows in odd)))
+def test_invariant_row_counts_are_the_largest_set_with_the_longest_pass(error, invariant, monkeypatch):
+    monkeypatch.setattr(batch_invariance, "rows_summed_alike", alike)
+    monkeypatch.setattr(ModelRuntime, "forward", off_by(error))
     assert set(find_batch_invariant_rows(tiny_llama(7, 0))) == invariant
-
-
-def test_row_counts_are_empty_if_none_agree(monkeypatch):
-    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: torch.rand(1).item()))
-    assert find_batch_invariant_rows(tiny_llama(7, 0)) == ()
-
-
-def test_a_row_count_must_agree_at_a_short_and_at_a_long_cache_length(monkeypatch):
-    monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
-
-    def forward(self, ids):
-        self.length += len(ids)
-        odd = self.capacity > 256 and self.padded(len(ids)) == 3
-        return ids[:, None].double() + float(odd)
-
-    monkeypatch.setattr(ModelRuntime, "forward", forward)
-    assert set(find_batch_invariant_rows(tiny_llama(7, 0))) == set(range(1, 17)) - {3}
 
 
 def test_a_row_count_that_leaves_other_cache_entries_is_excluded(monkeypatch):
@@ -114,13 +102,11 @@ def test_a_row_count_that_leaves_other_cache_entries_is_excluded(monkeypatch):
             keys[:, :, self.length - 1] += 1
         return torch.zeros_like(logits)
 
-    monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
+    monkeypatch.setattr(batch_invariance, "rows_summed_alike", alike)
     monkeypatch.setattr(ModelRuntime, "forward", torch.inference_mode()(forward))
     assert 5 not in find_batch_invariant_rows(tiny_llama(7, 0))
 
 
 def test_a_row_count_must_agree_in_every_product(monkeypatch):
-    monkeypatch.setattr(
-        batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts) - {1, 9}
-    )
+    monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda *args: alike(*args) - {1, 9})
     assert not {1, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0)))

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
-import transformers
+from helpers.llamas import MODELS, POSITIONS, VOCAB, llama_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
-from specdemo.models.attention import ATTENTION
 from specdemo.models.batch_invariance import find_batch_invariant_rows, is_batch_invariant
 from specdemo.models.compiled import stack as stacks
 from specdemo.models.compiled.feature import CompiledFeatureDraft
@@ -21,48 +20,10 @@ from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.compiled.product import pack
 from specdemo.models.draft_files import quantize_rows
 from specdemo.models.feature_draft import FeatureDraft, FeatureRuntime, feature_draft_for
-from specdemo.models.fused_llama import can_fuse
 from specdemo.models.layer_views import first_layers, hidden_states
-from specdemo.models.reduced_draft import ReducedHeadDraft, slice_of_target
+from specdemo.models.reduced_draft import ReducedHeadDraft, fit_screen, slice_of_target
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
-from specdemo.models.screened_head import fit_screen
 
-VOCAB, POSITIONS = 71, 160
-ODD = {
-    "vocab_size": VOCAB,
-    "hidden_size": 20,
-    "intermediate_size": 37,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 6,
-    "max_position_embeddings": POSITIONS,
-    "initializer_range": 0.3,
-    "rms_norm_eps": 0.05,
-    "tie_word_embeddings": False,
-}
-"""No size is a multiple of a vector, and the norms' epsilon is large enough to matter."""
-ROTATION = {"rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 40}
-LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ROTATION}
-SMALL = {"initializer_range": 0.15}
-MODELS = {
-    "groups of one": ("LlamaConfig", {"num_key_value_heads": 4}),
-    "groups of two": ("LlamaConfig", {}),
-    "groups of three": ("LlamaConfig", {"hidden_size": 30, "num_attention_heads": 6}),
-    "seven queries of one key": (
-        "LlamaConfig",
-        {"hidden_size": 35, "num_attention_heads": 7, "num_key_value_heads": 1},
-    ),
-    "wide": ("LlamaConfig", {"hidden_size": 72, "intermediate_size": 150, "head_dim": 34, **SMALL}),
-    "whole vectors": ("LlamaConfig", {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32, **SMALL}),
-    "tied": ("LlamaConfig", {"tie_word_embeddings": True}),
-    "biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
-    "linear": ("LlamaConfig", {"rope_parameters": {"rope_type": "linear", **ROTATION}}),
-    "llama 3": ("LlamaConfig", {"rope_parameters": LLAMA3}),
-    "yarn": ("LlamaConfig", {"rope_parameters": {"rope_type": "yarn", **ROTATION}}),
-    "mistral": ("MistralConfig", {"sliding_window": None}),
-    "qwen2": ("Qwen2Config", {"use_sliding_window": False, "tie_word_embeddings": True}),
-}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 STORED = (*DTYPES, "int8")
 IDS = torch.randint(VOCAB, (150,), generator=torch.Generator().manual_seed(1))
@@ -72,7 +33,6 @@ MOST_ROWS, MOST_THREADS = 40, 4
 
 @pytest.fixture(scope="module", autouse=True)
 def four_threads():
-    """Let passes have four threads, also on a machine with fewer processors."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stacks, "MOST_THREADS", MOST_THREADS)
         yield
@@ -87,22 +47,10 @@ def use():
 
 
 def build(name: str, stored: str = "fp32") -> PreTrainedModel:
-    """Return a small random model with its weights, but not its rotations, in the type ``stored``."""
-    kind, changes = MODELS[name]
-    torch.manual_seed(0)
-    config = getattr(transformers, kind)(**{**ODD, **changes})
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).eval()
-    with torch.no_grad():
-        for parameter_name, parameter in model.named_parameters():
-            if "norm" in parameter_name or "bias" in parameter_name:
-                parameter += 0.3 * torch.randn_like(parameter)
-            parameter.data = parameter.data.to(DTYPES.get(stored, torch.float32))
-    assert can_fuse(model)
-    return model
+    return llama_of(*MODELS[name], DTYPES.get(stored, torch.float32))
 
 
 def in_fp32(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a copy that computes in fp32 with the same weights."""
     return copy.deepcopy(model).float()
 
 
@@ -116,7 +64,6 @@ def dequantized(weight: Tensor) -> Tensor:
 
 
 def assert_close(found: Tensor, expected: Tensor) -> None:
-    """Check for the same numbers up to rounding in fp32."""
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5 * float(expected.abs().max() + 1))
 
 
@@ -157,8 +104,7 @@ def test_int8_computes_with_the_rounded_weights(name):
     assert_close(runtime.forward(IDS), plain(IDS[None], use_cache=False).logits[0])
 
 
-@pytest.mark.parametrize("name", ["groups of two", "qwen2"])
-@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(("name", "depth"), [("groups of two", 1), ("qwen2", 2)])
 @torch.inference_mode()
 def test_early_exit_runs_the_first_layers_over_the_same_cache(name, depth):
     model = build(name)
@@ -176,7 +122,7 @@ def test_early_exit_runs_the_first_layers_over_the_same_cache(name, depth):
 
 
 @pytest.mark.parametrize("stored", STORED)
-@pytest.mark.parametrize("name", ["groups of three", "tied", "biases", "qwen2", "mistral"])
+@pytest.mark.parametrize("name", ["groups of three", "tied", "biases"])
 @torch.inference_mode()
 def test_restored_weights_are_those_that_were_converted(name, stored):
     model = build(name, stored)
@@ -215,7 +161,7 @@ class Passes:
 
 @torch.inference_mode()
 def test_nothing_of_the_original_is_kept():
-    """Its tensors may be parts of a file, which then stays in memory as a whole."""
+    # Its tensors may be parts of a file, which then stays in memory as a whole.
     model = build(next(iter(MODELS)))
     original = list(model.parameters())  # alive, so that their addresses are not used again
     made = CompiledLlama(model)
@@ -250,7 +196,7 @@ def one_by_one(request):
 @pytest.mark.parametrize("count", range(1, MOST_THREADS + 1))
 def test_every_number_of_rows_gives_the_same_bits(one_by_one, count):
     model, expected = one_by_one
-    for rows in range(1, MOST_ROWS + 1):
+    for rows in (*range(1, 20), MOST_ROWS):
         assert passes(model, [7, rows, rows], count).starts_like(expected), rows
 
 
@@ -265,23 +211,23 @@ def test_bits_depend_neither_on_the_cut_nor_on_threads_nor_on_the_capacity(one_b
     assert not parts or passes(model, parts, counts, capacity).starts_like(expected)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_prompt_in_several_passes_gives_the_same_bits(one_by_one, count):
+@pytest.mark.parametrize("parts", [[120], [3, 117]])
+def test_a_prompt_in_several_passes_gives_the_same_bits(one_by_one, parts):
     model, expected = one_by_one
-    assert passes(model, [120], count).starts_like(expected)
-    assert passes(model, [3, 117], count).starts_like(expected)
+    assert passes(model, parts, 3).starts_like(expected)
 
 
 @torch.inference_mode()
-def test_the_last_rows_have_the_same_bits_if_only_they_are_scored(one_by_one):
+def test_the_last_rows_have_the_same_bits_if_only_they_are_scored_and_ids_lie_apart(one_by_one):
     model, expected = one_by_one
+    apart = torch.stack([IDS, IDS.flip(0)], 1)[:120, 0]
+    assert not apart.is_contiguous()
     for scored in (0, 1, 5, 23, 48, 49, 97, 120):
-        cache = model.stack.open(128)
-        logits, _, _ = model.stack.run(cache, IDS[:120], 0, scored, 2)
+        logits = model.stack.run(model.stack.open(128), apart, 0, scored, 2).logits
         assert torch.equal(logits, expected.logits[120 - scored :])
 
 
-@pytest.mark.parametrize("texts", [2, 3, 16, 50])
+@pytest.mark.parametrize("texts", [2, 50])
 def test_texts_together_have_the_bits_of_each_alone(one_by_one, texts, use):
     model, _ = one_by_one
     use(2)
@@ -311,15 +257,6 @@ def test_a_rollback_leaves_no_trace(one_by_one):
         found = runtime.forward(IDS[length : length + 9])
         assert torch.equal(found, expected.logits[length : length + 9])
         assert torch.equal(runtime.features(length, length + 9), expected.states[length : length + 9])
-
-
-@torch.inference_mode()
-def test_ids_may_lie_apart_in_memory(one_by_one):
-    model, expected = one_by_one
-    apart = torch.stack([IDS, IDS.flip(0)], 1)[:, 0]
-    assert not apart.is_contiguous()
-    logits, _, _ = model.stack.run(model.stack.open(128), apart[:120], 0, 120, 2)
-    assert torch.equal(logits, expected.logits)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -378,7 +315,7 @@ def test_a_compiled_layer_computes_what_the_plain_one_does(outputs, inputs, stor
     alone = torch.cat([layer(row[None]) for row in rows])
     for count in range(1, MOST_THREADS + 1):
         use(count)
-        assert all(torch.equal(layer(rows[:n]), alone[:n]) for n in range(1, 42))
+        assert all(torch.equal(layer(rows[:n]), alone[:n]) for n in (1, 2, 3, 5, 6, 7, 13, 41))
 
 
 # ---- drafts ----

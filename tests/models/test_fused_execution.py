@@ -42,8 +42,7 @@ def test_recorded_passes_give_the_same_logits_and_states():
         runtime.prefill(ids[:9])
         parts = [runtime.forward(part) for part in ids[9:].split([1, 5, 3, 1, 7, 4])]
         kept.append((torch.cat(parts), runtime.features(0, 30)))
-    for a, b in zip(*kept, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(*kept, rtol=1e-12, atol=1e-12)
     assert record.replayed == 5, "a pass of 7 was not prepared and runs kernel by kernel"
 
 
@@ -74,8 +73,8 @@ def test_the_newest_free_caches_are_kept():
     while caches:
         caches.pop(0)
     gc.collect()
-    reopened = [execution.open(64 * n) for n in range(1, len(keys) + 1)]
-    assert [cache.keys is one for cache, one in zip(reopened, keys, strict=True)] == [False] * 3 + [
+    again = [execution.open(64 * n) for n in range(1, len(keys) + 1)]
+    assert [cache.keys is one for cache, one in zip(again, keys, strict=True)] == [False] * 3 + [
         True
     ] * MAX_FREE_CACHES
 
@@ -95,7 +94,7 @@ def test_a_pass_that_cannot_be_recorded_runs_and_reports_the_reason():
 @pytest.mark.parametrize("reduced", [False, True])
 @pytest.mark.parametrize("rule", list(Rule))
 def test_a_recorded_draft_loop_drafts_the_same_as_the_plain_loop(rule, reduced):
-    target = fused()
+    target, record = fused(), Recorder()
     id_map = torch.arange(0, VOCAB, 2) if reduced else None
     draft = nearby(tiny_llama(VOCAB, 3), 1, 0.05)
     if reduced:
@@ -113,48 +112,44 @@ def test_a_recorded_draft_loop_drafts_the_same_as_the_plain_loop(rule, reduced):
         drafter = DraftModelDrafter(runtime, loop)
         return list(speculate(ModelRuntime(target), drafter, [1, 2, 3], config, rule=chosen))
 
-    record = Recorder()
-    by_hand, replayed = rounds(False), rounds(True)
+    plain, replayed = rounds(False), rounds(True)
     assert record.replayed > 30
-    assert emitted(replayed) == emitted(by_hand)
-    for a, b in zip(by_hand, replayed, strict=True):
+    assert emitted(replayed) == emitted(plain)
+    for a, b in zip(plain, replayed, strict=True):
         assert [(t.id, t.status) for t in a.drafted] == [(t.id, t.status) for t in b.drafted]
         assert [t.q for t in a.drafted] == pytest.approx([t.q for t in b.drafted])
         assert (a.draft_steps, a.drafted_by if a.drafted else "") == (b.draft_steps, b.drafted_by)
     assert {t.status for r in replayed for t in r.drafted} == {Status.ACCEPTED, Status.DISCARDED}
 
 
+def trace(computation, *inputs):
+    """Trace a computation with tensors that have no values; fail if it reads one."""
+    with torch.no_grad():
+        make_fx(computation, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+
+
 def test_a_pass_reads_nothing_back_from_the_device():
     model = fused()
     cache = model.open(64)
+    inputs = torch.tensor([1, 2]), torch.tensor([7, 8])
 
-    def one_pass(ids, places):
-        return model(ids, places, cache, 2, (0,))
+    def one_pass(ids, positions):
+        return model(ids, positions, cache, 2, (0,))
 
-    with torch.no_grad():
-        make_fx(one_pass, tracing_mode="fake", _allow_non_fake_inputs=True)(
-            torch.tensor([1, 2]), torch.tensor([7, 8])
-        )
-
-        def with_a_look(ids, places):
-            return one_pass(ids, places)[0] if places[0].item() else None
-
-        with pytest.raises(Exception, match=r"data-dependent|symbolic|item"):
-            make_fx(with_a_look, tracing_mode="fake", _allow_non_fake_inputs=True)(
-                torch.tensor([1, 2]), torch.tensor([7, 8])
-            )
+    trace(one_pass, *inputs)
+    with pytest.raises(Exception, match=r"data-dependent|symbolic|item"):
+        trace(lambda ids, positions: one_pass(ids, positions)[0] if positions[0].item() else None, *inputs)
 
 
 @pytest.mark.parametrize("rule", list(Rule))
 def test_a_choice_of_a_token_reads_nothing_back_from_the_device(rule):
     chosen = rule_for(config_for(rule, top_k=5, top_p=0.9), torch.device("cpu"))
-    chance = chosen.uniforms(1)
-
-    def pick(logits, where):
-        return chosen.pick(logits, where, chance, None).row
-
-    with torch.no_grad():
-        make_fx(pick, tracing_mode="fake", _allow_non_fake_inputs=True)(torch.randn(VOCAB), torch.tensor([3]))
+    uniform = chosen.uniforms(1)
+    trace(
+        lambda logits, where: chosen.pick(logits, where, uniform, None).row,
+        torch.randn(VOCAB),
+        torch.tensor([3]),
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device that records")
@@ -170,7 +165,7 @@ def test_a_device_records_and_replays():
             ids = torch.tensor(ids, device="cuda")
             found, _ = execution.run(ids, start, cache, len(ids), ())
         own = plain.open(64)
-        expected, _ = plain(torch.tensor([3, 4, 5, 6, 7], device="cuda"), own.places[:5], own, 2)
+        expected, _ = plain(torch.tensor([3, 4, 5, 6, 7], device="cuda"), own.positions[:5], own, 2)
     torch.testing.assert_close(found, expected)
 
 

@@ -16,7 +16,7 @@ def plain_logits(model, ids):
         return model(torch.tensor([ids]), use_cache=False).logits[0]
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(data=st.data(), seed=st.integers(0, 1000), floor=st.sampled_from([1, 2, 4]))
 def test_any_mix_of_passes_and_rollbacks_equals_a_plain_forward(data, seed, floor):
     model = tiny_llama(7, seed)
@@ -39,19 +39,13 @@ def test_rollback_leaves_the_cache_equal_to_a_fresh_prefill():
     rolled, fresh = ModelRuntime(model), ModelRuntime(model)
     for runtime in (rolled, fresh):
         runtime.begin(64)
-    rolled.prefill(ids)
+        runtime.prefill(ids)
     rolled.forward(torch.tensor([4, 4, 4]))
     rolled.rollback(len(ids))
-    fresh.prefill(ids)
     for old, new in zip(rolled.cache.layers, fresh.cache.layers, strict=True):
         assert torch.equal(old.keys[:, :, : len(ids)], new.keys[:, :, : len(ids)])
         assert torch.equal(old.values[:, :, : len(ids)], new.values[:, :, : len(ids)])
     following = torch.tensor([2, 0])
     assert torch.equal(rolled.forward(following), fresh.forward(following))
-
-
-def test_rolling_back_beyond_the_text_is_an_error():
-    runtime = ModelRuntime(tiny_llama(7, 0))
-    runtime.begin(64)
     with pytest.raises(ValueError, match="cannot roll back"):
-        runtime.rollback(1)
+        rolled.rollback(9)

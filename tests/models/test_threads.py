@@ -1,11 +1,17 @@
-"""The threads of the arithmetic: one thread of the process has them, all others compute alone."""
+"""The threads of the arithmetic: one thread of the process has several, and their number follows the load."""
 
 import threading
 
 import pytest
 import torch
 
-from specdemo.models.threads import thread_count, use_threads
+from specdemo.models.threads import (
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    ThreadChoice,
+    thread_count,
+    use_threads,
+)
 from specdemo.pairs.hardware import device_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -31,17 +37,70 @@ def owning(count):
     return limits(), fresh
 
 
-def test_only_the_thread_that_asks_has_several_threads():
+def test_only_the_thread_that_asks_has_several_threads_but_all_read_their_number():
     assert on_new_thread(lambda: owning(3)) == ({3}, {1})
     assert on_new_thread(limits) == limits() == {1}
-
-
-def test_every_thread_reads_the_owner_s_number():
-    on_new_thread(lambda: use_threads(3))
     assert thread_count() == on_new_thread(thread_count) == 3
     assert device_name(torch.device("cpu")).endswith(", 3 threads")
+    assert on_new_thread(lambda: owning(None)) == ({3}, {1}), "the next owner has as many"
 
 
-def test_without_a_number_the_next_owner_has_as_many():
-    on_new_thread(lambda: use_threads(3))
-    assert on_new_thread(lambda: owning(None)) == ({3}, {1})
+class Machine:
+    """A machine on which a pass takes as long as ``times`` says for its number of threads."""
+
+    def __init__(self, counts=(4, 2, 1), settle_s=1.0):
+        self.now, self.times = 0.0, {4: 0.006, 2: 0.010, 1: 0.018}
+        self.choice = ThreadChoice(counts, lambda: self.now)
+        self.used = []
+        self.choice.settle(self.run, settle_s)
+
+    def run(self, passes=1):
+        self.used.clear()
+        for _ in range(passes):
+            count = self.choice.count
+            self.used.append(count)
+            self.now += self.times[count]
+            self.choice.passed("target", self.times[count])
+
+
+def test_an_idle_machine_uses_all_threads():
+    machine = Machine()
+    machine.run(500)
+    assert set(machine.used) == {4}, "nothing is tried while passes take the usual time"
+
+
+def test_a_model_too_slow_for_a_trial_uses_all_threads():
+    machine = Machine(settle_s=0.001)
+    machine.run(20)
+    assert machine.choice.count == 4
+
+
+@pytest.mark.parametrize("busy", [{4: 0.120, 2: 0.080, 1: 0.030}, {4: 0.080, 2: 0.012, 1: 0.018}])
+def test_next_to_a_busy_process_fewer_threads_are_used_until_it_ends(busy):
+    machine = Machine()
+    machine.run(20)
+    idle, machine.times = machine.times, busy
+    machine.run(20)
+    best = min(busy, key=busy.get)
+    assert machine.choice.count == best
+    machine.run(1000)
+    assert machine.used.count(best) > 0.9 * len(machine.used), "trials of other numbers are rare"
+    machine.times = idle
+    machine.run(round(2 * LONGEST_WAIT_S / idle[best]))
+    assert machine.choice.count == 4
+
+
+def test_a_slowdown_that_no_number_helps_is_tried_ever_more_seldom():
+    machine = Machine((2, 1))
+    machine.run(20)
+    machine.times = {2: 1.0, 1: 1.8}
+    machine.run(40)
+    assert FIRST_WAIT_S < LONGEST_WAIT_S and machine.used.count(1) <= 9
+
+
+def test_a_fixed_number_never_changes():
+    machine = Machine((2,))
+    machine.run(10)
+    machine.times = {2: 1.0}
+    machine.run(50)
+    assert set(machine.used) == {2}

@@ -58,8 +58,8 @@ def test_growing_cache_changes_logits_by_rounding_only(kind):
 
 
 def _length(cache, ids, start):
-    if hasattr(cache, "places"):
-        return len(cache.places)
+    if hasattr(cache, "positions"):
+        return len(cache.positions)
     return cache.layers[0].get_mask_sizes(len(ids))[0]
 
 

@@ -1,7 +1,7 @@
 """Attention of compiled passes: queries that share keys and values also share reading them.
 
-Keys are stored as [head_dim, capacity], so that neighboring lanes are neighboring positions; values as
-[capacity, head_dim]. A score is one sum over the head, and a mixed value one sum over the positions.
+Keys are stored as [head_dim, capacity], so that the lanes of a vector are positions; values as [capacity,
+head_dim]. A score is one sum over the head, and a mixed value one sum over the positions.
 """
 
 from collections.abc import Callable
@@ -26,19 +26,17 @@ from specdemo.models.compiled.vectors import (
     integer,
 )
 
-QUERIES = 6
-"""Maximum number of queries in a tile."""
-PAIR = 2 * LANES
-"""Positions of a tile of scores, and numbers of a tile of mixed values: two vectors."""
+QUERIES = 6  # maximum number of queries in a tile
+PAIR = 2 * LANES  # positions of a tile of scores, and numbers of a tile of mixed values
 HIDDEN, ONE = -1e30, np.float32(1.0)
 
 
 def _sums(queries: int) -> Callable[..., None]:
-    """Return a function that emits, for some queries, sums over the rows of a table.
+    """Return a function that emits sums Σᵢ factors[q, i] · table[i, p] for each query q.
 
-    Sum p of query q is Σᵢ factors[q, i] · table[i, p]. Scores are such sums over keys, and mixed values are
-    such sums over values. Rows of the factors are ``factor_stride`` numbers apart, those of the table and of
-    the results ``stride``. A query has ``count`` sums, a multiple of ``PAIR``.
+    Scores are such sums over keys, and mixed values over values. Rows of the factors are ``factor_stride``
+    numbers apart, those of the table and of the results ``stride``. A query has ``count`` sums, a multiple of
+    ``PAIR``.
     """
 
     def sums_of(
@@ -101,7 +99,7 @@ def exponentials(b: Any, scores: Any, count: Any) -> Any:
 
 @emitted(NOTHING, *[INTEGER] * 8)
 def add_up(b: Any, queries: Any, *values: Any) -> None:
-    """Compute the sums of up to ``QUERIES`` queries; ``values`` are the other arguments of ``sums_of``."""
+    """Compute the sums of up to ``QUERIES`` queries; ``values`` are the arguments of ``sums_of``."""
     vectors.choose(b, queries, [partial(_sums(number), b, *values) for number in range(1, QUERIES + 1)])
 
 
@@ -112,7 +110,7 @@ def attend(query, queries, first, group, head_dim, keys, values, capacity, width
         query: Address of the queries, scaled, [queries, head_dim].
         first: Index of the first query among those of the head: row · group + its index in the group.
         start: Position of the pass's first row. A row reads the positions up to its own.
-        scores: Address of [QUERIES, capacity] numbers that the calling thread may overwrite.
+        scores: Address of [QUERIES, capacity] numbers that the calling thread can overwrite.
         results: Address of the mixed values, [queries, width].
     """
     count = start + (first + queries - 1) // group + 1  # positions of the last row

@@ -32,19 +32,14 @@ barrier = types.ExternalFunction("GOMP_barrier", types.void())
 
 
 class Compiled:
-    """A function that is called at its address: by other compiled code, or by :meth:`run`.
-
-    Args:
-        signature: The function's type in numba.
-        function: The function.
-    """
+    """A function that is called at its address: by compiled code, or by :meth:`run`."""
 
     def __init__(self, signature: Any, function: Callable[..., None]):
         self._signature, self._function = signature, function
         self._code: Any = None
 
     def compile(self) -> int:
-        """Return the address of the function; the first call compiles it, or loads it from the cache."""
+        """Return the function's address. The first call compiles it or loads it from the cache."""
         if self._code is None:
             with _LOCK:
                 if self._code is None:
@@ -52,7 +47,7 @@ class Compiled:
         return self._code.address
 
     def run(self, arguments: int, count: int) -> None:
-        """Call the function on each of ``count`` threads, with the address of its arguments."""
+        """Call the function on ``count`` threads, with the address of its arguments."""
         openmp.parallel(self.compile(), arguments, count)
 
     def _compiled(self) -> Any:
@@ -63,21 +58,21 @@ class Compiled:
         before, numba_config.CACHE_DIR = numba_config.CACHE_DIR, str(folder)
         try:
             return self._cfunc(self._function, cache=True)
-        except Exception:  # a damaged file may raise anything, and a full disk cannot keep code
+        except Exception:  # a damaged file can raise any error, and a full disk cannot store code
             shutil.rmtree(folder, ignore_errors=True)
             return self._cfunc(self._function)
         finally:
             numba_config.CACHE_DIR = before
 
     def _cfunc(self, function: Callable[..., None], **options: Any) -> Any:
-        # With numba's own error model, a division by 0 would leave the function in the middle.
+        # With numba's default error model, a division by 0 would end the function early.
         return cfunc(self._signature, error_model="numpy", **options)(function)
 
 
 def keep_in(folder: Path) -> None:
-    """Keep compiled code in ``folder``, if it belongs to this user alone: numba reads pickles from it.
+    """Keep compiled code in ``folder``, and delete code of other versions after ``UNUSED_DAYS`` without use.
 
-    Code of other versions of the program that was not used for ``UNUSED_DAYS`` is deleted.
+    The folder must belong to this user alone, because numba reads pickles from it.
     """
     _folder[:] = [folder]
     used = folder / _version()
@@ -90,7 +85,7 @@ def keep_in(folder: Path) -> None:
 
 
 def _version() -> str:
-    """Return a name for the code: numba's cache does not notice changes in other modules."""
+    """Return a hash of the source code, because numba's cache does not notice changes in other modules."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -98,7 +93,7 @@ def _version() -> str:
 
 
 def _private(folder: Path) -> Path | None:
-    """Make a folder that only this user can write; return None if that is impossible."""
+    """Create a folder that only this user can write to; return None if that is impossible."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         status = folder.stat()

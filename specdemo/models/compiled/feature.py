@@ -7,17 +7,12 @@ from specdemo.models.compiled.linear import CompiledLinear
 from specdemo.models.compiled.llama import mlp_matrices, screen_of
 from specdemo.models.compiled.product import Matrix, pack
 from specdemo.models.compiled.stack import Layer, Sizes, Stack, StackCache, rotations_of
-from specdemo.models.compiled.thread_choice import choice
 from specdemo.models.feature_draft import FeatureDraft
+from specdemo.models.threads import choice
 
 
 class CompiledFeatureDraft(nn.Module):
-    """A feature draft with weights in int8; it takes the place of a ``FeatureDraft``.
-
-    Args:
-        draft: The draft; its weights are copied.
-        embedding: The target's embedding.
-    """
+    """A copy of a ``FeatureDraft`` with weights in int8; ``embedding`` is the target's."""
 
     id_map: Tensor
 
@@ -55,12 +50,11 @@ class CompiledFeatureDraft(nn.Module):
         )
 
     def runtime(self) -> "CompiledFeatureRuntime":
-        """Return the draft with a new cache."""
         return CompiledFeatureRuntime(self)
 
 
 class CompiledFeatureRuntime:
-    """A ``CompiledFeatureDraft`` and its cache of pairs; see ``feature_draft.FeatureRuntime``."""
+    """A ``CompiledFeatureDraft`` and its cache of pairs, like ``feature_draft.FeatureRuntime``."""
 
     def __init__(self, draft: CompiledFeatureDraft):
         self._draft = draft

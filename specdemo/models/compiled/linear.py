@@ -17,18 +17,17 @@ from specdemo.models.compiled.product import (
     pack,
     padded,
 )
-from specdemo.models.compiled.thread_choice import choice
 from specdemo.models.compiled.vectors import longs
+from specdemo.models.threads import choice
 
 M = TypeVar("M", bound=nn.Module)
 
-MATRIX, ROWS_IN, ROW_COUNT, RESULTS, RESULT_STRIDE, COUNT = range(6)
+MATRIX, ROWS_IN, ROW_COUNT, RESULTS, RESULT_STRIDE, COUNT = range(6)  # fields of a product, int64
 FIELDS = 6
-"""Fields of a product, int64."""
 
 
 def run_product(pointer) -> None:
-    """Compute a thread's part of a product, described by ``FIELDS`` numbers at ``pointer``."""
+    """Compute a thread's part of the product that ``FIELDS`` numbers at ``pointer`` describe."""
     c = carray(pointer, (FIELDS,))
     width = carray(longs(c[MATRIX]), (MATRIX_FIELDS,))[INPUTS]
     multiply_share(
@@ -41,24 +40,14 @@ product = compilation.Compiled(types.void(types.CPointer(types.int64)), run_prod
 
 
 class CompiledLinear(nn.Module):
-    """A linear layer with weights as they are stored, or rounded to int8, and arithmetic in fp32.
-
-    Args:
-        weight: Shape [out, in].
-        bias: Shape [out], if there is one.
-        rounded: Whether to round the weights to int8.
-
-    Attributes:
-        shape: Shape of the weight, [out, in].
-    """
+    """A linear layer with weights as they are stored, or int8 if ``rounded``, and arithmetic in fp32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, rounded: bool = False):
         super().__init__()
-        self.shape = weight.shape
+        self.shape = weight.shape  # [out, in]
         self._matrix = pack(weight, bias, rounded=rounded)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map inputs [..., in] to outputs [..., out], both fp32."""
         matrix, (outputs, width) = self._matrix, self.shape
         rows = F.pad(inputs.reshape(-1, width), (0, padded(width) - width)).contiguous()
         results = torch.empty(len(rows), matrix.padded_outputs)
@@ -71,7 +60,7 @@ class CompiledLinear(nn.Module):
 
 
 def compile_linears(model: M, rounded: bool) -> M:
-    """Replace every linear layer of ``model``; its other layers compute in fp32. The model is changed."""
+    """Replace every linear layer of ``model`` in place; its other layers compute in fp32."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear and child.weight.dtype in NUMBER_KINDS:

@@ -20,25 +20,18 @@ from specdemo.models.compiled.stack import (
     StackCache,
     rotations_of,
 )
-from specdemo.models.compiled.thread_choice import choice
-from specdemo.models.reduced_draft import ReducedHeadDraft
-from specdemo.models.screened_head import Screen
+from specdemo.models.reduced_draft import ReducedHeadDraft, Screen
+from specdemo.models.threads import choice
 
+# Times of passes are compared if they have at most so many rows and start in the same part of the text.
 JUDGED_ROWS, JUDGED_POSITIONS = 16, 256
-"""The times of passes over up to so many rows are compared, if they start in the same part of the text."""
 
 
 class CompiledLlama(nn.Module):
     """A Llama-type model converted from transformers for compiled passes.
 
-    Weights are kept as they are stored, or rounded to int8; all arithmetic is in fp32. The embedding is read
-    from the output layer if both share their weights.
-
-    Args:
-        model: A model that ``fused_llama.can_fuse`` accepts. It cannot be used afterwards, because its layers
-            are converted one by one, so that at most one of them is in memory twice.
-        rounded: Whether to round the weights to int8.
-        embedding: The model's embedding, if it exists in this form already, because drafts share it.
+    Weights have the type in which they are stored, or int8 if ``rounded``; all arithmetic is in fp32. A draft
+    shares the target's ``embedding``. As in ``FusedLlama``, the model cannot be used afterwards.
     """
 
     is_batch_invariant = True
@@ -67,7 +60,7 @@ class CompiledLlama(nn.Module):
             epsilon=stack.norm.variance_epsilon,
             scaling=attention.scaling,
         )
-        # The device of a model is that of its first parameter, as in transformers.
+        # As in transformers, a model is on the device of its first parameter.
         self.norm = nn.Parameter(copied(stack.norm.weight), requires_grad=False)
         if embedding is None:
             embedding = pack(stack.embed_tokens.weight, rounded=rounded)
@@ -89,7 +82,6 @@ class CompiledLlama(nn.Module):
 
     @property
     def vocabulary(self) -> int:
-        """Number of ids, V."""
         return self.stack.embedding.outputs
 
     def restored(self) -> PreTrainedModel:
@@ -124,10 +116,8 @@ def _named(name: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
 class CompiledExecution:
     """Runs passes of a :class:`CompiledLlama`. It has the methods of ``execution.PlainExecution``.
 
-    Args:
-        stack: The model's layers.
-        depth: Number of layers to run; None for all.
-        judged: Whether the times of passes affect the number of threads; those of small drafts vary too much.
+    It runs ``depth`` layers, by default all. If ``judged``, the times of passes affect the number of threads;
+    those of small drafts vary too much.
     """
 
     def __init__(self, stack: Stack, depth: int | None = None, judged: bool = False):
@@ -164,8 +154,7 @@ class CompiledExecution:
         return torch.inference_mode()(run)
 
     def cut(self, cache: StackCache, end: int) -> StackCache:
-        """Return the cache: a row never reads more than the positions before it."""
-        del end
+        del end  # a row never reads more than the positions before it
         return cache
 
     def layers(self, cache: StackCache) -> list[tuple[Tensor, Tensor]]:
@@ -178,7 +167,6 @@ class CompiledExecution:
 
 
 def converted_layer(layer: Any, rounded: bool) -> Layer:
-    """Return the weights of a decoder layer of transformers in the order of a compiled pass."""
     attention, mlp, stored = layer.self_attn, layer.mlp, partial(pack, rounded=rounded)
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
     biased = attention.q_proj.bias is not None
@@ -195,12 +183,12 @@ def converted_layer(layer: Any, rounded: bool) -> Layer:
 
 
 def copied(vector: Tensor) -> Tensor:
-    """Return a copy in fp32. A part of a checkpoint would keep the whole file in memory."""
+    """Return a copy in fp32, because a view of a checkpoint would keep the whole file in memory."""
     return vector.detach().to(torch.float32, copy=True)
 
 
 def mlp_matrices(mlp: Any, rounded: bool) -> tuple[Matrix, Matrix]:
-    """Return an MLP's two matrices: gate and up, each padded to whole vectors, and down."""
+    """Return a matrix of gate and up, each padded to whole vectors, and a matrix of down."""
     gates = [mlp.gate_proj, mlp.up_proj]
     missing = -len(mlp.gate_proj.weight) % LANES
     joined = torch.cat([F.pad(one.weight, (0, 0, 0, missing)) for one in gates])
@@ -212,7 +200,6 @@ def mlp_matrices(mlp: Any, rounded: bool) -> tuple[Matrix, Matrix]:
 
 
 def screen_of(screen: Screen | None) -> ScreenMatrices | None:
-    """Return a draft's screen for compiled passes."""
     if screen is None:
         return None
     return ScreenMatrices(pack(screen.down, rounded=True), pack(screen.up, screen.bias, rounded=True))

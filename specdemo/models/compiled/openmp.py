@@ -1,4 +1,4 @@
-"""The threads of compiled code: those of torch's own OpenMP library, libgomp."""
+"""The threads of compiled code: those of torch's own OpenMP library, libgomp. Does not need numba."""
 
 import ctypes
 import importlib.util
@@ -15,13 +15,13 @@ NO_LIBRARY = "torch does not use libgomp here"
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return torch's libgomp: a second OpenMP library would have threads of its own."""
+    """Return torch's libgomp, because a second OpenMP library would have its own threads."""
     try:
         lines = MAPS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     paths = [line.split()[-1] for line in lines if "libgomp" in line]
-    own = [path for path in paths if path.startswith(str(Path(torch.__file__).parent))]
+    own = [path for path in paths if path.startswith(str(Path(torch.__file__).resolve().parent))]
     return ctypes.CDLL((own or paths)[0]) if paths else None
 
 
@@ -42,5 +42,5 @@ def _region() -> Callable[..., None]:
 
 
 def parallel(function: int, arguments: int, threads: int) -> None:
-    """Call the function at an address on several threads at once, and wait for all of them."""
+    """Call the function at an address on ``threads`` threads at once, and wait for all of them."""
     _region()(function, arguments, threads, 0)

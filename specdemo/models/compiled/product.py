@@ -1,10 +1,12 @@
 """The product of rows and weights: each result is one sum over the inputs in a fixed order.
 
-Weights are stored as one stream, in the order in which a pass reads them. For four outputs at a time, there
-are ``LANES`` inputs of the first output, of the second, and so on: [outputs / 4, inputs / LANES, 4, LANES].
+A pass reads the weights as one stream: [outputs / 4, inputs / LANES, 4 outputs, LANES inputs].
 """
 
+import mmap
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +19,6 @@ from torch import Tensor
 
 from specdemo.models.compiled import vectors
 from specdemo.models.compiled.compilation import Compiled
-from specdemo.models.compiled.huge_pages import room_for
 from specdemo.models.compiled.vectors import (
     ADDRESS,
     INTEGER,
@@ -33,13 +34,15 @@ from specdemo.models.compiled.vectors import (
 )
 from specdemo.models.draft_files import quantize_rows
 
-BLOCK = 4
-"""Number of outputs whose weights are interleaved."""
-TILE = 6 if REGISTERS == 32 else 3
-"""Maximum number of rows that are multiplied by a block at once: their sums fill the registers."""
-AHEAD_BYTES = 4096
-"""Distance of the prefetch. Without it, reading takes a third longer; 2 to 6 KB are equally good."""
+BLOCK = 4  # number of outputs whose weights are interleaved
+TILE = 6 if REGISTERS == 32 else 3  # maximum number of rows per block: their sums fill the registers
+AHEAD_BYTES = (
+    4096  # distance of the prefetch; without it, reading takes a third longer; 2 to 6 KB are as good
+)
 LINE_BYTES = 64
+CHUNK_BYTES = 64 << 20  # small weights share a chunk, because a huge page has 2 MB
+_LOCK = threading.Lock()
+_free: list[Tensor] = []
 PRODUCT_ARGUMENTS = 9
 
 BF16, FP16, FP32, INT8 = range(4)
@@ -47,20 +50,17 @@ NUMBER_KINDS = {torch.bfloat16: BF16, torch.float16: FP16, torch.float32: FP32, 
 STORED = {BF16: vectors.I16, FP16: vectors.F16, FP32: vectors.F32, INT8: vectors.I8}
 BYTES = {BF16: 2, FP16: 2, FP32: 4, INT8: 1}
 
+# Fields of a matrix's description, int64: addresses (0 for none), the padded width, the number of blocks.
+# CODE is the address of the product for these weights.
 WEIGHTS, KIND, CODE, INPUTS, BLOCKS, SCALES, BIAS = range(7)
 MATRIX_FIELDS = 7
-"""Fields of a matrix's description, int64: addresses (0 for none), the padded width, the number of blocks.
-
-CODE is the address of the product for these weights.
-"""
 
 
 def padded(count: int, multiple: int = LANES) -> int:
     return -(-count // multiple) * multiple
 
 
-padded_count = compiled(padded)
-"""The same function for compiled code."""
+padded_count = compiled(padded)  # the same function for compiled code
 
 
 def _widened(b: Any, kind: int, address: Any) -> Any:
@@ -106,7 +106,7 @@ def _tile(kind: int, rows: int) -> Callable[..., None]:
 
 
 def _blocks(kind: int) -> Any:
-    """Return a function that multiplies blocks ``first`` to ``last`` of a stream of weights by all rows."""
+    """Return a function that multiplies the blocks from ``first`` to ``last`` by all rows."""
     tiles = [_tile(kind, rows) for rows in range(1, TILE + 1)]
 
     @emitted(NOTHING, *[INTEGER] * PRODUCT_ARGUMENTS)
@@ -157,13 +157,13 @@ def multiply_int8(weights, inputs, stride, rows, width, results, result_stride, 
 
 
 _SIGNATURE = types.void(*[types.int64] * PRODUCT_ARGUMENTS)
+# Each is compiled alone, because LLVM would optimize them again in every function that contains them.
 PRODUCTS = {
     BF16: Compiled(_SIGNATURE, multiply_bf16),
     FP16: Compiled(_SIGNATURE, multiply_fp16),
     FP32: Compiled(_SIGNATURE, multiply_fp32),
     INT8: Compiled(_SIGNATURE, multiply_int8),
 }
-"""The products, each compiled alone: LLVM would optimize them again in every function that contains them."""
 call_product = vectors.calls(PRODUCT_ARGUMENTS)
 
 
@@ -188,15 +188,10 @@ BYTES_BF16, BYTES_FP32, BYTES_INT8 = BYTES[BF16], BYTES[FP32], BYTES[INT8]
 
 @compiled
 def multiply(description, inputs, stride, rows, results, result_stride, first, last):
-    """Multiply blocks ``first`` to ``last`` of a matrix by all rows.
+    """Multiply the blocks from ``first`` to ``last`` of a matrix by all rows.
 
-    Args:
-        description: Address of the matrix's fields.
-        inputs: Address of the rows, fp32, each ``stride`` numbers after the one before.
-        rows: Number of rows.
-        results: Address of the first row's results, fp32, for all blocks of the matrix.
-        result_stride: Numbers from one row's results to the next row's.
-        first, last: The part that the calling thread computes.
+    The inputs of neighboring rows, fp32, are ``stride`` numbers apart, and their results ``result_stride``.
+    ``description``, ``inputs`` and ``results`` are addresses; ``results`` has room for all blocks.
     """
     matrix = carray(longs(description), (MATRIX_FIELDS,))
     code, w, width = matrix[CODE], matrix[WEIGHTS], matrix[INPUTS]
@@ -219,7 +214,7 @@ def multiply(description, inputs, stride, rows, results, result_stride, first, l
 
 @compiled
 def multiply_share(description, inputs, stride, rows, results, result_stride, me, threads):
-    """Multiply the blocks of a matrix that fall to thread ``me``; return the first of them and their end."""
+    """Multiply thread ``me``'s blocks of a matrix by all rows; return the first of them and their end."""
     blocks = carray(longs(description), (MATRIX_FIELDS,))[BLOCKS]
     first, last = blocks * me // threads, blocks * (me + 1) // threads
     multiply(description, inputs, stride, rows, results, result_stride, first, last)
@@ -228,7 +223,7 @@ def multiply_share(description, inputs, stride, rows, results, result_stride, me
 
 @compiled
 def weights_of_row(description, row, results):
-    """Write the weights of one output as fp32: an embedding, if the matrix is a table of embeddings."""
+    """Write the weights of one output as fp32; in a table of embeddings, they are an embedding."""
     matrix = carray(longs(description), (MATRIX_FIELDS,))
     kind, width, j = matrix[KIND], matrix[INPUTS], row % BLOCK
     size = BYTES_FP32 if kind == FP32 else BYTES_INT8 if kind == INT8 else BYTES_BF16
@@ -248,24 +243,45 @@ def weights_of_row(description, row, results):
             found[i] *= scale
 
 
+@torch.inference_mode(False)  # a chunk may be used in this mode now and without it later
+def room_for(size: int) -> Tensor:
+    """Return ``size`` bytes of memory in huge pages, if Linux offers them. Small weights share a chunk.
+
+    A pass reads all weights once. With pages of 4 KB, looking up pages takes up to half of that time. A full
+    chunk is freed with the last tensor in it.
+    """
+    aligned = -(-size // LINE_BYTES) * LINE_BYTES
+    with _LOCK:
+        if not _free or len(_free[0]) < aligned:
+            _free[:] = [_chunk(max(aligned, CHUNK_BYTES))]
+        found, rest = _free[0][:size], _free[0][aligned:]
+        _free[:] = [rest] if len(rest) else []
+    return found
+
+
+def _chunk(size: int) -> Tensor:
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.empty(size, dtype=torch.uint8)
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for {size} bytes of weights") from error
+    with suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
 @dataclass(eq=False)
 class Matrix:
-    """Weights in the order of a pass.
+    """Weights in the order of a pass."""
 
-    Attributes:
-        outputs, inputs: The sizes without padding.
-        tensors: The weights, and the scales and the bias if there are any.
-        description: The fields of the matrix, shape [MATRIX_FIELDS], int64.
-    """
-
-    outputs: int
-    inputs: int
-    tensors: tuple[Tensor, ...]
-    description: Tensor
+    outputs: int  # without padding
+    inputs: int  # without padding
+    tensors: tuple[Tensor, ...]  # the weights, the scales and the bias; empty if there are none
+    description: Tensor  # the fields of the matrix, shape [MATRIX_FIELDS], int64
 
     @property
     def address(self) -> int:
-        """Address of the description."""
         return self.description.data_ptr()
 
     @property
@@ -274,13 +290,9 @@ class Matrix:
 
 
 def pack(weight: Tensor, bias: Tensor | None = None, parts: int = 1, rounded: bool = False) -> Matrix:
-    """Store a weight in the order of a pass.
+    """Store a weight [out, in] in the order of a pass; if ``rounded``, in int8 with one scale per output.
 
-    Args:
-        weight: Shape [out, in], bf16, fp16 or fp32.
-        bias: Shape [out].
-        parts: Number of vectors of equal length that are joined to one input; each is padded by itself.
-        rounded: Whether to round the weights to int8, with one scale per output.
+    The input consists of ``parts`` vectors of equal length, each of which is padded.
     """
     weight = weight.detach() if weight.dtype in NUMBER_KINDS else weight.detach().float()
     outputs, inputs = weight.shape
@@ -301,7 +313,7 @@ def pack(weight: Tensor, bias: Tensor | None = None, parts: int = 1, rounded: bo
 
 
 def unpack(matrix: Matrix) -> tuple[Tensor, Tensor]:
-    """Return the weights of a matrix, [out, in], and its bias, [out] or empty, in fp32."""
+    """Return the weights [out, in] and the bias, [out] or empty, in fp32."""
     stream, scales, bias = matrix.tensors
     weight = stream.transpose(1, 2).flatten(2).flatten(0, 1)[: matrix.outputs, : matrix.inputs].float()
     weight = weight * scales[: matrix.outputs, None] if len(scales) else weight

@@ -16,25 +16,24 @@ from specdemo.models.compiled.attention import PAIR, QUERIES, attention
 from specdemo.models.compiled.product import BLOCK, LANES, Matrix, padded
 from specdemo.records.limits import MAX_K
 
-MOST_ROWS = 48
-"""Maximum number of rows of a pass over one text; a prompt is read in several passes."""
+MOST_ROWS = 48  # maximum number of rows of a pass over one text; a prompt is read in several passes
 MOST_THREADS = os.cpu_count() or 1
 
 
 class Sizes(NamedTuple):
-    """The sizes of a stack; ``mlp`` is the width between gate and down."""
+    """The sizes of a stack."""
 
     hidden: int
     heads: int
     kv_heads: int
     head_dim: int
-    mlp: int
+    mlp: int  # the width between gate and down
     epsilon: float
     scaling: float
 
 
 class Layer(NamedTuple):
-    """The weights of one layer; norms are vectors in fp32."""
+    """The weights of one layer; the norms are in fp32."""
 
     norm1: Tensor
     qkv: Matrix
@@ -45,45 +44,37 @@ class Layer(NamedTuple):
 
 
 class ScreenMatrices(NamedTuple):
-    """A screen of the output layer; the bias belongs to ``up``."""
+    """A screen of the output layer."""
 
     down: Matrix
-    up: Matrix
+    up: Matrix  # with the bias
+
+
+class Scores(NamedTuple):
+    """The results of a pass."""
+
+    logits: Tensor  # shape [scored, V]
+    tapped: Tensor | None  # outputs of the layers in ``taps``, concatenated, shape [texts · n, taps · d]
+    last: Tensor | None  # the last row's state before the final norm, shape [1, d]; None without given states
 
 
 @dataclass(eq=False)
 class StackCache:
-    """Keys and values of several texts of equal length, and the memory of a pass.
+    """Keys and values of several texts of equal length, and the memory of a pass."""
 
-    Attributes:
-        keys: Shape [layers, texts, kv_heads, head_dim, capacity].
-        values: Shape [layers, texts, kv_heads, capacity, padded head_dim].
-        capacity: Maximum number of positions.
-        most: Maximum number of rows of a pass.
-        fields: The description of a pass (``whole_pass``), filled except for what changes from pass to pass.
-        kept: The tensors that the fields point to.
-    """
-
-    keys: Tensor
-    values: Tensor
-    capacity: int
-    most: int
-    fields: NDArray[np.int64]
-    kept: tuple[Tensor, ...]
+    keys: Tensor  # shape [layers, texts, kv_heads, head_dim, capacity]
+    values: Tensor  # shape [layers, texts, kv_heads, capacity, padded head_dim]
+    capacity: int  # maximum number of positions
+    most: int  # maximum number of rows of a pass
+    fields: NDArray[np.int64]  # the fields of a pass (``whole_pass``) that do not change from pass to pass
+    kept: tuple[Tensor, ...]  # the tensors that the fields point to
 
 
 class Stack:
     """A stack of layers with an embedding and an output layer, ready for compiled passes.
 
-    Args:
-        sizes: The sizes.
-        layers: The layers.
-        norm: The final norm.
-        embedding: The table of embeddings; a pass reads its rows.
-        output: The output layer.
-        rotations: Returns cos and sin of the first positions, each [positions, head_dim / 2], fp32.
-        screen: Approximates the output layer; None to compute all logits exactly.
-        pair_norm: The norm of the embedded ids, if the first layer reads them beside given states.
+    ``rotations`` returns cos and sin of the first positions, each [positions, head_dim / 2], fp32.
+    ``pair_norm`` is the norm of the embedded ids, if the first layer reads them together with given states.
     """
 
     def __init__(
@@ -117,14 +108,13 @@ class Stack:
         self._taps: dict[tuple[int, ...], Tensor] = {}
 
     def open(self, capacity: int, texts: int = 1) -> StackCache:
-        """Return an empty cache."""
         sizes, width, layers = self.sizes, self._width, len(self.layers)
         hidden, heads, kv_heads, d, mlp, *_ = sizes
         positions, value_width = padded(capacity, PAIR), padded(d, PAIR)
         keys = torch.zeros(layers, texts, kv_heads, d, positions)
         values = torch.zeros(layers, texts, kv_heads, positions, value_width)
         cos, sin = (part.float().contiguous() for part in self._rotations(positions))
-        # One pass verifies the drafts of all texts: a second one would read the weights again.
+        # One pass verifies the drafts of all texts, because a second one would read the weights again.
         most, mlp = max(MOST_ROWS, texts * (MAX_K + 1)), padded(mlp)
         low = padded(self._screen.down.outputs) if self._screen else 0
         shared = {
@@ -173,25 +163,16 @@ class Stack:
         depth: int | None = None,
         taps: Sequence[int] = (),
         given: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    ) -> Scores:
         """Append n tokens to each text of the cache.
 
         Args:
-            cache: A cache from :meth:`open`.
             ids: The ids of the first text, then of the next, and so on, shape [texts · n], int64.
             start: Position of the first id in every text.
             scored: Number of final rows that get logits.
-            threads: Number of threads.
             depth: Number of layers to run; None for all.
             taps: Indices of layers whose outputs are returned.
-            given: States that the first layer reads beside the ids, shape [texts · n, d].
-
-        Returns:
-            Logits [scored, V]; the outputs of the layers in ``taps``, concatenated, [texts · n, taps · d], or
-            None; the last row's state before the final norm, [1, d], or None if no states were given.
-
-        Raises:
-            IndexError: An id or a position is out of range.
+            given: States that the first layer reads together with the ids, shape [texts · n, d].
         """
         texts = cache.keys.shape[1]
         n = len(ids) // texts
@@ -224,7 +205,7 @@ class Stack:
             c[fields.LAST] = 0 if last is None else last.data_ptr()
             c[fields.TAPPED] = 0 if tapped is None else tapped[first:].data_ptr()
             fields.whole_pass.run(c.ctypes.data, int(c[fields.THREADS]))
-        return logits[:, : self.output.outputs], tapped, last
+        return Scores(logits[:, : self.output.outputs], tapped, last)
 
     def _tap_places(self, taps: tuple[int, ...]) -> Tensor:
         if taps not in self._taps:
@@ -235,12 +216,7 @@ class Stack:
 
 
 def rotations_of(rotary: Any, most: int) -> Callable[[int], tuple[Tensor, Tensor]]:
-    """Return a function for ``Stack`` from a rotary embedding of transformers.
-
-    Args:
-        rotary: The module.
-        most: Number of positions that the model can read; later ones are rotated as the last one.
-    """
+    """Return the rotations of transformers' ``rotary``; later positions than ``most`` repeat the last one."""
 
     def rotations(positions: int) -> tuple[Tensor, Tensor]:
         places = torch.arange(positions).clamp_max(most - 1)

@@ -1,7 +1,5 @@
-"""Vectors of numbers for compiled code, in LLVM: a fixed width, and sums in a fixed order.
-
-numba's own loops promise neither. So every sum of a pass is built from these functions: each lane of a vector
-adds every ``LANES``-th term in turn, and a fixed tree adds the lanes.
+"""Vectors for compiled code, in LLVM. Unlike numba's own loops, they have a fixed width and order of sums:
+each lane of a vector adds every ``LANES``-th term in turn, and a fixed tree adds the lanes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +15,7 @@ from numba.extending import intrinsic
 
 
 def _features() -> str:
-    """Return the processor's instruction sets; numba's own variables may name those of a lesser one."""
+    # numba's own variables may select the instruction sets of an older processor.
     return getattr(config, "CPU_FEATURES", None) or binding.get_host_cpu_features().flatten()
 
 
@@ -26,8 +24,7 @@ def _lanes() -> int:
     return 16 if "+avx512f" in features else 8 if "+avx2" in features else 4
 
 
-LANES = _lanes()
-"""Numbers in a vector: 16 with AVX-512, 8 with AVX2, 4 with NEON."""
+LANES = _lanes()  # numbers in a vector: 16 with AVX-512, 8 with AVX2, 4 with NEON
 REGISTERS = 16 if LANES == 8 else 32
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
@@ -35,19 +32,18 @@ F16, F32 = ir.HalfType(), ir.FloatType()
 VECTOR, INTS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
 UNDEFINED = ir.Constant(VECTOR, ir.Undefined)
 
+# Types of the arguments and the result of a function for compiled code.
 NOTHING, ADDRESS, INTEGER, REAL = types.void, types.intp, types.intp, types.float32
-"""Types of the arguments and the result of a function for compiled code."""
 
 _OPTIONS: Any = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-compiled = njit(**_OPTIONS)
-"""Decorator of functions that only compiled code calls."""
+compiled = njit(**_OPTIONS)  # decorates functions that only compiled code calls
 
 Value = Any
 Builder = Any
 
 
 def emitted(result: Any, *arguments: Any) -> Callable[[Callable[..., Value]], Any]:
-    """Return a decorator: a function that emits instructions becomes one that compiled code can call.
+    """Return a decorator that lets compiled code call a function that emits instructions.
 
     The decorated function takes an LLVM builder and the values of ``arguments``, and returns its value.
     """
@@ -74,7 +70,7 @@ def integer(value: int) -> Value:
 
 
 def at(b: Builder, base: Value, index: Value, size: int) -> Value:
-    """Return the address of element ``index``; elements have ``size`` bytes."""
+    """Return the address of element ``index`` of ``size`` bytes."""
     return b.add(base, b.mul(index, integer(size)))
 
 
@@ -187,13 +183,13 @@ def repeated(
 
 @contextmanager
 def counted(b: Builder, first: Value, last: Value, step: int = 1) -> Iterator[Value]:
-    """Emit ``for i in range(first, last, step)`` around what the block of the ``with`` statement emits."""
+    """Emit a loop over ``range(first, last, step)`` around the code that the ``with`` block emits."""
     with cgutils.for_range_slice(b, first, last, integer(step), I64) as (i, _):
         yield i
 
 
 def choose(b: Builder, number: Value, cases: Sequence[Callable[[], None]]) -> None:
-    """Emit a choice: the first case for 1, the second for 2, …, and the last for all larger numbers."""
+    """Emit a choice: the first case for 1, the second for 2, …, the last also for larger numbers."""
     blocks = [b.append_basic_block(f"case{index + 1}") for index in range(len(cases))]
     after = b.append_basic_block("chosen")
     switch = b.switch(number, blocks[-1])
@@ -217,7 +213,7 @@ def calls(count: int) -> Any:
     return call
 
 
-# ---- what compiled code needs to read and write memory at an address ----
+# ---- pointers ----
 
 
 def _view(numbers: Any, element: ir.Type) -> Any:
@@ -229,5 +225,4 @@ def _view(numbers: Any, element: ir.Type) -> Any:
     return view
 
 
-floats, longs = _view(types.float32, F32), _view(types.int64, I64)
-"""The address of numbers as a pointer, for ``carray``."""
+floats, longs = _view(types.float32, F32), _view(types.int64, I64)  # an address as a pointer for ``carray``

@@ -1,7 +1,5 @@
-"""A whole pass as one compiled function, which every thread of a parallel region runs.
-
-Each thread computes a part of every product, and waits at a barrier before a step that needs the parts of the
-others. How the work is divided never changes the order of a sum, so no bit depends on the number of threads.
+"""A whole pass as one compiled function that every thread runs; a thread computes a part of every product.
+The division of the work never changes the order of a sum, so no bit depends on the number of threads.
 """
 
 from typing import Any
@@ -48,33 +46,29 @@ from specdemo.models.compiled.vectors import (
     # other inputs and outputs
     LOGITS, LOGIT_STRIDE, TAP_PLACES, TAPPED, TAPS, GIVEN, PAIR_NORM, LAST,
 ) = range(49)  # fmt: skip
+# Fields of a pass, int64; an address is 0 if the pass has no such thing. A pass has TEXTS · ROWS rows: ROWS
+# new tokens of each text, from position START on. The last SCORED rows get logits. WIDTH is SIZE, the length
+# of a state, padded to whole vectors. GIVEN are the states of a feature draft, whose first layer reads them
+# together with the embedded ids. The last row's state is written to LAST.
 FIELDS = 49
-"""Fields of a pass, int64; addresses are 0 if a pass has no such thing.
-
-A pass has TEXTS · ROWS rows: ROWS new tokens of each text, from position START on. The last SCORED rows get
-logits. WIDTH is SIZE, the length of a state, padded to whole vectors. A pass of a feature draft is GIVEN its
-states; its first layer reads them beside the embedded ids. LAST takes the last row's state.
-"""
-EPSILON, SCALING = range(2)
-"""The numbers in SETTINGS."""
+EPSILON, SCALING = range(2)  # the numbers in SETTINGS
+# Fields of a layer in TABLE: addresses of both norms' weights, and the descriptions of the four matrices.
 NORM1, QKV = 0, 1
 OUT = QKV + MATRIX_FIELDS
 NORM2 = OUT + MATRIX_FIELDS
 GATE_UP = NORM2 + 1
 DOWN = GATE_UP + MATRIX_FIELDS
 LAYER_FIELDS = DOWN + MATRIX_FIELDS
-"""Fields of a layer in TABLE: addresses of both norms' weights, and the descriptions of the four matrices."""
 SCREEN_DOWN, SCREEN_UP = 0, MATRIX_FIELDS
-MARGIN = np.float32(7.0)
-"""A screen's logits are replaced by exact ones down to this distance from the largest (``screened_head``)."""
-NUMBER = 4
-"""Bytes of a number."""
+MARGIN = np.float32(
+    7.0
+)  # a screen's logits are replaced by exact ones down to this distance from the largest
+NUMBER = 4  # bytes
 ONE, LOWEST = np.float32(1.0), np.float32(-1e30)
 
 
 @emitted(REAL, ADDRESS, INTEGER)
 def squares(b: Any, x: Any, width: Any) -> Any:
-    """Return the sum of the squares of ``width`` numbers."""
 
     def step(i: Any, sums: list[Any]) -> list[Any]:
         number = vectors.load(b, at(b, x, i, 4 * LANES))
@@ -101,7 +95,7 @@ def swiglu(b: Any, gate: Any, up: Any, width: Any) -> None:
 
 @compiled
 def normalize(states, stride, rows, size, width, weight, results, result_stride, epsilon):
-    """Write the root-mean-square norm of rows (Zhang & Sennrich 2019)."""
+    """Write the root-mean-square norm of each row (Zhang & Sennrich 2019)."""
     gains = carray(floats(weight), (width,))
     for r in range(rows):
         place = states + r * stride * NUMBER
@@ -116,7 +110,7 @@ def normalize(states, stride, rows, size, width, weight, results, result_stride,
 
 @compiled
 def add(states, changes, stride, rows, first, last):
-    """Add the blocks ``first`` to ``last`` of each row of ``changes``."""
+    """Add the blocks from ``first`` to ``last`` of each row of ``changes``."""
     for r in range(rows):
         offset = (r * stride + first * BLOCK) * NUMBER
         x = carray(floats(states + offset), ((last - first) * BLOCK,))
@@ -140,7 +134,7 @@ def rotate(c, rows, layer, me):
         text, position = row // c[ROWS], c[START] + row % c[ROWS]
         o, turn = row * stride + head * d, position * half
         if head < heads:
-            # The queries of a key/value head lie together.
+            # The queries of a key/value head are neighbors.
             to = (((text * kv + head // group) * c[ROWS] + row % c[ROWS]) * group + head % group) * d
             for i in range(half):
                 x, y, co, si = projected[o + i], projected[o + half + i], cos[turn + i], sin[turn + i]
@@ -189,7 +183,7 @@ def mix(c, rows, layer, me, own):
 
 @compiled
 def gate_and_up(c, matrix, rows, normed, me):
-    """Compute silu(gate) · up for this thread's share, which are the same outputs of both."""
+    """Compute this thread's part of silu(gate) · up: the same outputs of gate and up."""
     mlp, groups, each = c[MLP], c[MLP] // LANES, LANES // BLOCK
     first, last = groups * me // c[THREADS] * each, groups * (me + 1) // c[THREADS] * each
     ups = mlp // BLOCK  # the blocks of gate come before those of up
@@ -203,7 +197,6 @@ def gate_and_up(c, matrix, rows, normed, me):
 
 @compiled
 def run_layers(c, me, own):
-    """Run all layers over the states."""
     rows, size, width, threads = c[TEXTS] * c[ROWS], c[SIZE], c[WIDTH], c[THREADS]
     projected = padded_count((c[HEADS] + 2 * c[KV_HEADS]) * c[HEAD_DIM], BLOCK)
     context = padded_count(c[HEADS] * c[HEAD_DIM], LANES)
@@ -242,7 +235,6 @@ def run_layers(c, me, own):
 
 @compiled
 def tap(c, rows, layer):
-    """Copy the states after a layer, if the layer is tapped."""
     size, width, place = c[SIZE], c[WIDTH], carray(longs(c[TAP_PLACES]), (c[LAYERS],))[layer]
     if place < 0:
         return
@@ -255,7 +247,6 @@ def tap(c, rows, layer):
 
 @compiled
 def score(c, me, own):
-    """Compute the logits of the last rows."""
     rows, width, threads = c[SCORED], c[WIDTH], c[THREADS]
     logits, stride, normed = c[LOGITS], c[LOGIT_STRIDE], own + c[NORMED]
     epsilon = carray(floats(c[SETTINGS]), (2,))[EPSILON]
@@ -293,7 +284,7 @@ def score(c, me, own):
 
 
 def run_pass(pointer):
-    """Run a pass, described by ``FIELDS`` numbers at ``pointer``; every thread of the region calls this."""
+    """Run the pass that ``FIELDS`` numbers at ``pointer`` describe. Every thread calls this."""
     c = carray(pointer, (FIELDS,))
     me = np.int64(thread_number())
     own = c[OWN] + me * c[OWN_BYTES]
