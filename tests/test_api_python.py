@@ -49,7 +49,7 @@ def test_two_saved_models_make_a_pair(tmp_path):
     assert totals["identical"] and totals["alpha_compared"] > 0
     with pytest.raises(specdemo.UserError, match="Unknown precision 'fp3'"):
         specdemo.load_pair(**folders, precision="fp3")
-    with pytest.raises(specdemo.UserError, match="name a draft for this target too"):
+    with pytest.raises(specdemo.UserError, match="choose a draft for this target"):
         specdemo.load_pair(folders["target"])
 
 

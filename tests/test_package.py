@@ -67,7 +67,7 @@ def test_a_builtin_draft_that_is_not_installed_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(sources, "BUILT_IN_DRAFT", tmp_path / "draft")
     monkeypatch.setattr(sources, "builtin_target", lambda progress: tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match=r"draft is not installed \(/.*draft\); name another draft\.$"):
+    with pytest.raises(UserError, match=r"draft model is missing \(/.*draft\); reinstall"):
         load.assemble_pair(Sources(**ON_CPU))
 
 

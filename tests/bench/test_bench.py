@@ -77,7 +77,7 @@ def test_interrupted_bench_resumes_without_repeating(pair, prompts, tmp_path, mo
 def test_file_of_another_bench_is_not_overwritten(pair, prompts, tmp_path):
     out = tmp_path / "out.json"
     Bench(prompts[:1], SETTINGS, out).run(pair)
-    with pytest.raises(UserError, match="other settings; choose another name"):
+    with pytest.raises(UserError, match="different settings; choose another"):
         Bench(prompts, replace(SETTINGS, ks=[1]), out)
     out.write_text("{}")
     with pytest.raises(UserError, match="is not a bench"):

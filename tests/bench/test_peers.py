@@ -217,5 +217,6 @@ def test_unsuitable_comparisons_are_refused(pair, folders, tmp_path):
         PeerBench(PROMPTS, SETTINGS, tmp_path / "old.json")
     with pytest.raises(UserError, match="k must be from"):
         PeerBench(PROMPTS, replace(SETTINGS, ks=[99]), tmp_path / "out.json")
-    with pytest.raises(UserError, match="name one with --draft"), peer_models(pair, folders[0], "none", None):
+    models = peer_models(pair, folders[0], "none", None)
+    with pytest.raises(UserError, match="choose one with --draft"), models:
         pass

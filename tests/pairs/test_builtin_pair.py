@@ -195,7 +195,7 @@ def test_a_finished_answer_ends_at_the_end_of_sequence_token(builtin_pair):
 
 def test_a_prompt_beyond_the_context_is_refused(builtin_pair, monkeypatch):
     monkeypatch.setattr(builtin_pair.target.config, "max_position_embeddings", 64)
-    with pytest.raises(UserError, match="shorten it"):
+    with pytest.raises(UserError, match="Shorten it"):
         run(builtin_pair, prompt="word " * 100, mode="raw", max_new_tokens=4)
 
 

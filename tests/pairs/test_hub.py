@@ -38,7 +38,7 @@ def test_an_adapter_is_refused(tmp_path, monkeypatch, source):
 def test_a_gguf_file_is_refused_as_a_file(tmp_path):
     gguf = tmp_path / "model.gguf"
     gguf.write_bytes(b"GGUF")
-    with pytest.raises(UserError, match=f"^{gguf} is a file, and single files such as GGUF are not loaded"):
+    with pytest.raises(UserError, match=f"^{gguf} is a file, but single files such as GGUF"):
         fetch_checkpoint(str(gguf))
 
 

@@ -141,15 +141,15 @@ def test_generation_settings_that_are_not_applied_are_named(target_folder, tmp_p
     (tmp_path / "generation_config.json").write_text(json.dumps(settings))
     pair = load_sources(Sources(str(tmp_path), "none", **ON_CPU))
     arithmetic = run(pair, drafter="prompt-lookup")[0].arithmetic
-    sentence = f"Not applied of the target's generation settings: {named}."
-    assert sentence in arithmetic if named else "Not applied" not in arithmetic
+    sentence = f"These generation settings of the target are not applied: {named}."
+    assert sentence in arithmetic if named else "not applied" not in arithmetic
 
 
 def test_int8_is_refused_for_a_model_that_keeps_its_weights_elsewhere(tmp_path):
     tokenizer = byte_tokenizer()
     gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
     folder = save(gpt2, tokenizer, tmp_path)
-    with pytest.raises(UserError, match="GPT2LMHeadModel keeps its weights in layers that int8"):
+    with pytest.raises(UserError, match="int8 needs linear layers, and most weights of GPT2LMHeadModel"):
         load_sources(Sources(folder, "none", device="cpu", precision="int8"))
 
 
@@ -188,7 +188,7 @@ def test_of_several_differences_the_first_is_named(target, draft, words):
     ("options", "words"),
     [
         ({"target": "/no/such/folder", "draft": "/none"}, "Cannot load /no/such/folder"),
-        ({"target": "/no/such/folder"}, "name a draft for this target too"),
+        ({"target": "/no/such/folder"}, "choose a draft for this target"),
         ({"precision": "fp3"}, "choose one of: .*bf16.*fp32"),
         ({"device": "abacus"}, "device 'abacus' cannot be used here; choose c"),
         ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here; choose c"),

@@ -11,6 +11,7 @@ from helpers.tiny import at_least, config_for, emitted, nearby, tiny_llama, tiny
 from torch import nn
 
 from specdemo.api import compare
+from specdemo.engine.race import race
 from specdemo.engine.sampling import gumbel, warp
 from specdemo.engine.speculate import autoregress
 from specdemo.engine.verdicts import top_fives
@@ -59,7 +60,7 @@ def written_by_hand(pair, config) -> list[int]:
 
 def raced(pair, config) -> dict[str, list]:
     rounds: dict[str, list] = {}
-    for lane, round_ in Lanes(pair).race(config, PROMPT):
+    for lane, round_ in race(Lanes(pair).requested(config, PROMPT)):
         rounds.setdefault(lane, []).append(round_)
     return rounds
 
@@ -187,8 +188,8 @@ def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
 def test_the_draft_alone_needs_a_draft_model():
     pair = replace(tiny_pair(), draft=None)
     config = config_for(drafter="prompt-lookup", draft_alone=True)
-    with pytest.raises(UserError, match=r"has no draft model; leave out the lane of the draft alone\.$"):
-        Lanes(pair).race(config, PROMPT)
+    with pytest.raises(UserError, match="has no draft model; leave out the lane"):
+        Lanes(pair).requested(config, PROMPT)
 
 
 def test_a_prompt_beyond_the_drafts_context_is_refused():
@@ -196,8 +197,8 @@ def test_a_prompt_beyond_the_drafts_context_is_refused():
     short = nearby(tiny_llama(len(pair.tokenizer), 0, torch.float32, context=32), 1, 0.1)
     pair = replace(pair, draft=short)
     config = config_for(max_new_tokens=4, draft_alone=True)
-    with pytest.raises(UserError, match=r"has 32 tokens, the draft model reads 32; shorten it or leave"):
-        Lanes(pair).race(config, PROMPT * 8)
+    with pytest.raises(UserError, match="is 32 tokens long; the draft model reads fewer than 32"):
+        Lanes(pair).requested(config, PROMPT * 8)
     rounds = list(Lanes(pair).draft_alone(config_for(max_new_tokens=20), PROMPT * 7))
     assert rounds[-1].finish is Finish.CONTEXT and len(rounds) == 4
 

@@ -261,7 +261,7 @@ def test_a_damaged_trained_draft_is_refused(whole, tmp_path, damage):
     save_draft(slice_of_target(target, [0], torch.arange(100)), tmp_path)
     words = damage(tmp_path)
     with pytest.raises(
-        UserError, match=rf"^Cannot load a draft of this target from {tmp_path} \({words}\); name"
+        UserError, match=rf"^Cannot load a draft for this target from {tmp_path} \({words}\); choose"
     ):
         assemble_pair(Sources(whole, str(tmp_path), **ON_CPU))
 
@@ -272,7 +272,7 @@ def test_a_damaged_feature_draft_is_refused(whole, tmp_path, damage):
     save_feature_draft(feature_draft_for(target, torch.arange(100)), tmp_path)
     words = damage(tmp_path)
     with pytest.raises(
-        UserError, match=rf"^Cannot load a feature draft of this target from {tmp_path} \({words}\); name"
+        UserError, match=rf"^Cannot load a feature draft for this target from {tmp_path} \({words}\); choose"
     ):
         assemble_pair(Sources(whole, "none", feature_draft=str(tmp_path), **ON_CPU))
 
@@ -284,7 +284,7 @@ def test_a_draft_for_a_target_of_another_width_is_refused(whole, tmp_path, part)
         save_draft(slice_of_target(target, [0], torch.arange(100)), tmp_path)
     else:
         save_feature_draft(feature_draft_for(target, torch.arange(100)), tmp_path)
-    with pytest.raises(UserError, match=r"\(made for a target of width 32, not 16\); name a folder"):
+    with pytest.raises(UserError, match=r"\(made for a target of width 32, not 16\); choose a folder"):
         assemble_pair(Sources(**{"target": whole, "draft": "none", part: str(tmp_path)}, **ON_CPU))
 
 
@@ -303,5 +303,5 @@ def test_a_feature_draft_for_a_deeper_target_is_refused(whole, tmp_path):
     save_feature_draft(feature_draft_for(target, torch.arange(100)), tmp_path)
     facts = tmp_path / CONFIG_FILE
     facts.write_text(json.dumps(json.loads(facts.read_text()) | {"taps": [1, 7]}))
-    with pytest.raises(UserError, match=r"\(made for a target of more than 2 layers\); name a folder"):
+    with pytest.raises(UserError, match=r"\(made for a target of more than 2 layers\); choose a folder"):
         assemble_pair(Sources(whole, "none", feature_draft=str(tmp_path), **ON_CPU))

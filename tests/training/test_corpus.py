@@ -178,16 +178,16 @@ def test_texts_come_back_from_a_file_as_they_were(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"rubbish"])
 def test_a_damaged_file_is_refused(tmp_path, content):
     text_path(tmp_path, 0).write_bytes(content)
-    with pytest.raises(UserError, match="holds no texts"):
+    with pytest.raises(UserError, match="contains no texts"):
         load_texts(tmp_path, "here")
 
 
 def test_texts_of_another_target_are_refused(tmp_path):
     claim_folder(tmp_path, "one")
     claim_folder(tmp_path, "one")
-    with pytest.raises(UserError, match="texts of one"):
+    with pytest.raises(UserError, match="texts of another target, one"):
         claim_folder(tmp_path, "other")
-    with pytest.raises(UserError, match="texts of one"):
+    with pytest.raises(UserError, match="texts of another target, one"):
         load_texts(tmp_path, "other")
 
 
@@ -196,7 +196,7 @@ def test_a_damaged_name_of_the_target_is_refused_and_kept(tmp_path, content):
     named = tmp_path / "target.json"
     named.write_bytes(content)
     for use in (claim_folder, load_texts):
-        with pytest.raises(UserError, match=r"target\.json is damaged; delete it if one has written"):
+        with pytest.raises(UserError, match=r"target\.json is damaged; delete it if one wrote"):
             use(tmp_path, "one")
     assert named.read_bytes() == content
 
@@ -209,7 +209,7 @@ def test_the_number_of_a_removed_round_is_not_used_again(tmp_path):
 
 
 def test_texts_without_tokens_of_the_target_and_empty_folders_are_refused(target, tmp_path):
-    with pytest.raises(UserError, match="no tokens"):
+    with pytest.raises(UserError, match="no text written by this target"):
         label_texts(target, [WrittenText(np.array([1, 2]), 2)], tmp_path, seed=0)
     with pytest.raises(UserError, match="specdemo write"):
         load_texts(tmp_path, "here")

@@ -63,7 +63,7 @@ def test_a_training_goes_on_from_a_draft_with_its_head(folder, tmp_path, brief, 
     assert f"continues from the draft in {tmp_path / 'first'}" in card
     other = {"model": "feature", "feature": "model"}[kind]
     assert train(folder, tmp_path / "third", "--kind", other, "--steps", "1", *more) == 2
-    assert f"name a {other} draft" in capsys.readouterr().err
+    assert f"choose a {other} draft" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stage", ["write_text", "distil", "evaluate_draft"])
@@ -113,6 +113,6 @@ def test_wrong_arguments_get_one_sentence(folder, tmp_path, capsys, more, senten
 def test_another_training_in_the_same_place_is_refused(folder, tmp_path, brief, capsys):
     assert train(folder, tmp_path, "--steps", "1") == 0
     assert train(folder, tmp_path, "--steps", "1") == 2
-    assert "add --resume or choose another --out" in capsys.readouterr().err
+    assert "add --resume to continue it" in capsys.readouterr().err
     assert train(folder, tmp_path, "--steps", "2", "--resume") == 2
-    assert "repeat them or choose another --out" in capsys.readouterr().err
+    assert "different settings" in capsys.readouterr().err

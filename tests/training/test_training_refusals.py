@@ -86,7 +86,7 @@ def test_a_damaged_builtin_target_is_made_again(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(stages, "chosen_device", failing)
     monkeypatch.setattr(stages, "mended_target", lambda progress: True)
     assert train("built-in", tmp_path) == 2
-    assert "have been made again; run the command again." in capsys.readouterr().err
+    assert "are repaired now; run the command again." in capsys.readouterr().err
     assert train("any", tmp_path) == 2
     assert capsys.readouterr().err == "specdemo: Cannot load it.\n"
 
