@@ -66,7 +66,7 @@ class Bench:
     def table(self) -> str:
         """Return the summary as text for a terminal: per setting, an overall line and one per category."""
         head = f"{'drafter':<15}{'k':>5}{'T':>5}  {'category':<12}{'n':>3}{'speedup':>9}{'quartiles':>13}"
-        head += f"{'α':>7}{'τ':>7}{'tok/s':>8}{'alone':>8}  identical"
+        head += f"{'α':>7}{'τ':>7}{'tok/s':>8}{'baseline':>10}  identical"
         return "\n".join([head, *map(_table_line, summary_of(self._rows))])
 
     def _saved_rows(self) -> list[Row]:
@@ -136,5 +136,5 @@ def _table_line(item: dict[str, Any]) -> str:
         f"{item['prompts']:>3}"
         f"{median('speedup', '{:.2f}×'):>9}{spread:>13}{median('alpha_compared', '{:.0%}'):>7}"
         f"{median('tau', '{:.2f}'):>7}{median('tokens_per_s', '{:.1f}'):>8}"
-        f"{median('baseline_tokens_per_s', '{:.1f}'):>8}  {same}"
+        f"{median('baseline_tokens_per_s', '{:.1f}'):>10}  {same}"
     )

@@ -126,7 +126,8 @@ class PeerBench:
 
     def table(self) -> str:
         """Return the summary as text for a terminal: a line for each contender."""
-        head = f"{'library':<26}{'what':<22}{'in':>6}{'tok/s':>8}{'× its own':>11}{'ours ÷ it':>11}  as alone"
+        head = f"{'library':<26}{'method':<22}{'weights':>8}{'tok/s':>8}{'speedup':>9}{'specdemo ÷ it':>15}"
+        head += "  identical"
         lines = []
         for item in self._summary():
             own, ours = (
@@ -134,8 +135,8 @@ class PeerBench:
             )
             same = "-" if item["identical"] is None else f"{item['identical']} of {item['prompts']}"
             lines.append(
-                f"{item['library']:<26}{item['name']:<22}{item['precision']:>6}"
-                f"{item['tokens_per_s']['median']:>8.1f}{own:>11}{ours:>11}  {same}"
+                f"{item['library']:<26}{item['name']:<22}{item['precision']:>8}"
+                f"{item['tokens_per_s']['median']:>8.1f}{own:>9}{ours:>15}  {same}"
             )
         return "\n".join([head, *lines])
 

@@ -145,9 +145,9 @@ def _time(colours: Palette) -> go.Figure:
 def _position(colours: Palette) -> go.Figure:
     bars = _bars("position", "%{y:.0%}, %{text} compared", filling(colours.accepted)).update(label_outside())
     figure = go.Figure([bars, room_for([0.5, 4.5], [0, 1])])
-    figure.update_layout(frame("Acceptance by place in the draft", colours) | {"showlegend": False})
+    figure.update_layout(frame("Acceptance by draft position", colours) | {"showlegend": False})
     figure.update_layout(bargap=BAR_GAP, hovermode="closest", margin={"t": 50})
-    figure.update_xaxes(axis_of("place in the draft", colours), dtick=1, showgrid=False)
+    figure.update_xaxes(axis_of("position in the draft", colours), dtick=1, showgrid=False)
     figure.update_yaxes(axis_of("accepted", colours), tickformat=".0%", range=[0, 1.15], dtick=0.5)
     return figure
 

