@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from helpers.tiny import nearby, tiny_llama, tiny_pair
 
 from specdemo.bench import bench as measuring
 from specdemo.bench.bench import Bench
+from specdemo.bench.measuring import all_identical
 from specdemo.bench.peers import PeerBench
 from specdemo.bench.prompts import Prompt, Settings, builtin_prompts, read_prompts
 from specdemo.engine.speculate import never
@@ -107,6 +109,13 @@ def test_a_prompt_file_may_have_a_byte_order_mark_and_any_line_separator_in_its_
 def test_bad_settings_are_refused_before_any_model_is_loaded(tmp_path, changes, words):
     with pytest.raises(UserError, match=words):
         Bench(PROMPTS, replace(SETTINGS, **changes), tmp_path / "out.json")
+
+
+@pytest.mark.parametrize(
+    ("runs", "same"), [((True, True), True), ((True, False), False), ((None, None), None)]
+)
+def test_a_setting_is_identical_only_if_every_repeat_is(runs, same):
+    assert all_identical([SimpleNamespace(identical=one) for one in runs]) is same
 
 
 def test_builtin_prompts_cover_six_categories_and_limit_spreads_over_them():

@@ -33,7 +33,7 @@ REFUSED = [
     (["generate", "x", "--draft", __file__], "--draft takes a hub id or a folder"),
     (["generate", "x", "--feature-draft", "/nowhere"], "--feature-draft takes a folder"),
     (["generate", "x", "--n-gram", "/nowhere"], "--n-gram takes a folder"),
-    (["generate", "x", "--target", "gpt2"], "The built-in draft fits only the built-in target"),
+    (["generate", "x", "--target", "gpt2"], "The built-in draft model fits only the built-in target"),
     (["generate", "x", "--draft", "none"], "This pair has no draft model; choose another drafter."),
     (
         ["generate", "x", "--target", "gpt2", "--draft", "none", "--drafter", "n-gram"],

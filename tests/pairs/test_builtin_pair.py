@@ -112,14 +112,6 @@ def test_the_draft_alone_writes_its_own_argmax(builtin_pair):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
-def test_shared_noise_repeats_the_sampled_baseline(builtin_pair, temperature):
-    for seed in range(3):
-        settings = {"temperature": temperature, "rule": "shared-noise", "seed": seed, "max_new_tokens": 12}
-        check_sameness(*run(builtin_pair, prompt="Tell me a story.", **settings))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("precision", DTYPES)
 def test_in_every_precision_the_output_is_that_of_the_target_alone(builtin_pair, precision):
     expected = "bf16" if precision == AUTO_PRECISION else precision
@@ -145,22 +137,19 @@ def test_in_every_precision_the_output_is_that_of_the_target_alone(builtin_pair,
         {"prompt": "🎉 日本語のテキスト:", "mode": "raw"},
         {"prompt": "<img src=x onerror=alert(1)> ${alert(1)} {{x}}"},
         {"prompt": "a", "mode": "raw", "k": 12, "max_new_tokens": 1},
+        {"prompt": "What is the capital of France? Answer in one short sentence.", "max_new_tokens": 64},
     ],
 )
 def test_unusual_prompts_give_a_right_run(builtin_pair, request_):
     record, end = run(builtin_pair, **{"max_new_tokens": 10, **request_})
     check_sameness(record, end)
+    lane = record.lanes[SPECULATIVE]
+    assert (
+        (lane.finish is Finish.EOS) == (lane.ids[-1] in builtin_pair.eos_ids) == ("France" in str(request_))
+    )
     if record.config.mode == "raw":
         prompt = b"".join(map(builtin_pair.pieces.piece, record.prompt_ids)).decode()
         assert prompt == request_["prompt"]
-
-
-@pytest.mark.slow
-def test_a_finished_answer_ends_at_the_end_of_sequence_token(builtin_pair):
-    record, end = run(builtin_pair, prompt="What is the capital of France? Answer in one short sentence.")
-    lane = record.lanes[SPECULATIVE]
-    assert lane.finish is Finish.EOS and lane.ids[-1] in builtin_pair.eos_ids
-    check_sameness(record, end)
 
 
 def test_a_prompt_beyond_the_context_is_refused(builtin_pair, monkeypatch):

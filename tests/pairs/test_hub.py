@@ -136,15 +136,6 @@ def test_a_preset_loads_from_the_hubs_cache_and_writes_what_its_target_writes(
     assert read_trace(record.to_json()).pair == record.pair
 
 
-@pytest.mark.slow
-def test_the_newest_revision_is_resolved_and_recorded(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
-    use_cache(monkeypatch, tmp_path)
-    put(tmp_path, "some/target", checkpoint, "a" * 40)
-    pair = load_sources(Sources("some/target", str(draft_checkpoint), **ON_CPU))
-    names = {"target": "some/target", "draft": str(draft_checkpoint), "target_revision": "a" * 40}
-    assert run(pair)[0].pair == names
-
-
 @pytest.mark.parametrize(
     ("name", "revision", "words"),
     [
