@@ -47,7 +47,7 @@ REFUSED = [
     (["replay", "/nowhere/x.json"], "Cannot read"),
     (["replay", LONG], "File name too long"),
     (["replay", "story-sampled", "--html", LONG], "File name too long; choose another place."),
-    (["bench", "--prompts", "/dev/zero", "--out", "bench.json"], "/dev/zero has more than 100 MB"),
+    (["bench", "--prompts", "/dev/zero", "--out", "bench.json"], "/dev/zero is larger than 100 MB"),
     (["bench", "--prompts", "nested.jsonl", "--out", "bench.json"], "nested.jsonl, line 1: expected"),
     ([*BENCH, "--out", "pipe"], "pipe: it is not a regular file; choose another place."),
     ([*BENCH, "--out", "/dev/zero"], "/dev/zero: it is not a regular file"),

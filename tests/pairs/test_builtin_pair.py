@@ -144,9 +144,8 @@ def test_unusual_prompts_give_a_right_run(builtin_pair, request_):
     record, end = run(builtin_pair, **{"max_new_tokens": 10, **request_})
     check_sameness(record, end)
     lane = record.lanes[SPECULATIVE]
-    assert (
-        (lane.finish is Finish.EOS) == (lane.ids[-1] in builtin_pair.eos_ids) == ("France" in str(request_))
-    )
+    assert (lane.finish is Finish.EOS) == (lane.ids[-1] in builtin_pair.eos_ids)
+    assert lane.finish is Finish.EOS or "France" not in request_["prompt"]
     if record.config.mode == "raw":
         prompt = b"".join(map(builtin_pair.pieces.piece, record.prompt_ids)).decode()
         assert prompt == request_["prompt"]
