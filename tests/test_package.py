@@ -50,11 +50,9 @@ def test_every_package_of_the_program_is_installed():
     assert (ROOT / project["package-dir"]["specdemo.assets"]).is_dir()
 
 
-def test_the_installed_version_is_the_programs():
+def test_a_run_knows_the_version_also_of_a_program_that_is_not_installed(monkeypatch):
     assert metadata.version("specdemo") == __version__
 
-
-def test_a_run_knows_the_version_of_a_program_that_is_not_installed(monkeypatch):
     def absent(name):
         raise metadata.PackageNotFoundError(name)
 
@@ -67,7 +65,7 @@ def test_a_builtin_draft_that_is_not_installed_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(sources, "BUILT_IN_DRAFT", tmp_path / "draft")
     monkeypatch.setattr(sources, "builtin_target", lambda progress: tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match=r"draft is not installed \(/.*draft\); name another draft\.$"):
+    with pytest.raises(UserError, match=r"draft model is missing \(/.*draft\); reinstall"):
         load.assemble_pair(Sources(**ON_CPU))
 
 
@@ -84,13 +82,10 @@ def test_a_wheel_has_all_files_of_the_builtin_pair(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-c", ELSEWHERE]
     result = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == str(site / "specdemo" / "__init__.py")
@@ -102,17 +97,12 @@ def requirements():
 
 
 def torch_of(python):
-    """Return the versions of torch that are allowed with a version of Python."""
-    (torch,) = (
-        one.specifier
-        for one in requirements()
-        if one.name == "torch" and one.marker.evaluate({"python_version": python})
-    )
+    found = [one for one in requirements() if one.name == "torch"]
+    (torch,) = (one.specifier for one in found if one.marker.evaluate({"python_version": python}))
     return torch
 
 
 def imported_packages(path):
-    """Return the packages that a module imports, by their first name."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name.partition(".")[0] for name in node.names)
@@ -138,21 +128,17 @@ def test_the_tested_versions_of_gradio_are_those_that_a_space_may_have():
 def test_an_untested_version_of_gradio_is_named_with_its_remedy(monkeypatch):
     assert untested_version() is None
     monkeypatch.setattr(gradio, "__version__", "6.99.0")
-    assert untested_version() == (
-        "Gradio 6.99.0 is installed, which was not tested, so parts of the page may fail; "
-        f"install a tested version with: pip install 'gradio{TESTED}'."
-    )
+    assert re.search(rf"^Gradio 6\.99\.0 is .* pip install 'gradio{TESTED}'\.$", untested_version())
 
 
 def of_the_readme(name):
-    """Return a value of the README's first lines, which configure a Space."""
+    # The README's first lines configure a Space.
     return re.search(rf'^{name}: "?(.*?)"?$', (ROOT / "README.md").read_text(), re.MULTILINE).group(1)
 
 
-@pytest.mark.parametrize("version", ZERO_GPU)
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
-def test_every_torch_of_zero_gpu_is_allowed(version, python):
-    assert version in torch_of(python)
+def test_every_torch_of_zero_gpu_is_allowed(python):
+    assert not [version for version in ZERO_GPU if version not in torch_of(python)]
 
 
 def test_a_space_gets_no_torch_that_zero_gpu_lacks():

@@ -1,5 +1,4 @@
-"""A bench over a prompt set. It saves its rows after each prompt and temperature, can be resumed, and
-summarizes the rows in a table."""
+"""A bench over a prompt set. It saves its rows after each prompt and temperature, and can be resumed."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -17,28 +16,21 @@ from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.output import write_text
 from specdemo.records.trace import AUTO, Rule, dump
 
-Group = tuple[Prompt, float]
-"""A prompt and a temperature. One race measures all settings of the bench on them."""
-Setting = tuple[str, float, str, int | str]
-"""The drafter, temperature, rule and draft length with which a row was measured."""
+Group = tuple[Prompt, float]  # one race measures all settings on a prompt at a temperature
+Setting = tuple[str, float, str, int | str]  # drafter, temperature, rule, and draft length
 
 
 class Bench:
-    """A bench: the groups to measure, the rows measured so far, and the file that holds these rows.
+    """A bench: the groups to measure, the rows measured so far, and the file that contains these rows.
 
-    Args:
-        prompts: The prompts, from :func:`prompts.read_prompts`.
-        settings: The settings; they are checked here, before any model is loaded.
-        out: The JSON file to write; if it holds a bench with the same settings, that bench continues.
-
-    Raises:
-        UserError: A setting is out of bounds, or ``out`` holds a bench with other settings or something else.
+    The settings are checked before any model is loaded. If ``out`` has a bench with the same settings, it
+    continues.
     """
 
     def __init__(self, prompts: list[Prompt], settings: Settings, out: Path):
         settings.check(prompts)
         self._groups = [(prompt, temperature) for prompt in prompts for temperature in settings.temperatures]
-        self._settings, self._out = settings, out
+        self._prompts, self._settings, self._out = prompts, settings, out
         self._rows: list[Row] = self._saved_rows() if out.exists() else []
 
     @property
@@ -48,20 +40,23 @@ class Bench:
         return [group for group in self._groups if (group[0].id, group[1]) not in done]
 
     def run(self, pair: Pair) -> None:
-        """Measure all missing groups on ``pair`` in this process."""
-        suited(pair, (prompt for prompt, _ in self._groups))
-        self.fill((work(pair) for work in self.works()), environment(pair))
+        works = self.works(suited(pair, self._prompts))
+        self.fill((work(pair) for work in works), environment(pair))
 
-    def works(self) -> list[Callable[[Pair], list[Row]]]:
-        """Return one picklable function per missing group; given a pair, it returns the group's rows."""
-        return [partial(measured_rows, self._settings, *group) for group in self.missing]
+    def works(self, prompts: Iterable[Prompt]) -> list[Callable[[Pair], list[Row]]]:
+        """Return one picklable function per missing group; given a pair, it returns the group's rows.
+
+        ``prompts`` are all prompts of the bench, from :func:`measuring.suited`.
+        """
+        found = {prompt.id: prompt for prompt in prompts}
+        return [
+            partial(measured_rows, self._settings, found[prompt.id], temperature)
+            for prompt, temperature in self.missing
+        ]
 
     def fill(self, measured: Iterable[list[Row]], facts: dict[str, Any]) -> None:
-        """Add the measured rows of the missing groups, and write the file after each group.
-
-        Args:
-            measured: The rows of each missing group, in the order of :meth:`works`.
-            facts: The facts of :func:`measuring.environment` about the machine that measured the rows.
+        """Add the rows of each missing group, in the order of :meth:`works`, and write the file after each
+        group.
         """
         done = len(self._groups) - len(self.missing)
         for rows in tqdm(measured, desc="bench", unit="prompt", initial=done, total=len(self._groups)):
@@ -71,7 +66,7 @@ class Bench:
     def table(self) -> str:
         """Return the summary as text for a terminal: per setting, an overall line and one per category."""
         head = f"{'drafter':<15}{'k':>5}{'T':>5}  {'category':<12}{'n':>3}{'speedup':>9}{'quartiles':>13}"
-        head += f"{'α':>7}{'τ':>7}{'tok/s':>8}{'alone':>8}  identical"
+        head += f"{'α':>7}{'τ':>7}{'tok/s':>8}{'baseline':>10}  identical"
         return "\n".join([head, *map(_table_line, summary_of(self._rows))])
 
     def _saved_rows(self) -> list[Row]:
@@ -85,14 +80,13 @@ class Bench:
                 f"{self._out} exists and is not a bench; choose another name for --out."
             ) from error
         if settings != asdict(self._settings):
-            raise UserError(f"{self._out} holds a bench with other settings; choose another name for --out.")
+            raise UserError(f"{self._out} contains a bench with different settings; choose another --out.")
         return rows
 
 
 def save_bench(
     out: Path, facts: dict[str, Any], settings: Settings, rows: Sequence[Row], summary: Sequence[Row]
 ) -> None:
-    """Write a bench as JSON: the machine, the settings, every row and a summary."""
     content = {"environment": facts, "settings": asdict(settings), "rows": rows, "summary": summary}
     write_text(out, dump(content))
 
@@ -142,5 +136,5 @@ def _table_line(item: dict[str, Any]) -> str:
         f"{item['prompts']:>3}"
         f"{median('speedup', '{:.2f}×'):>9}{spread:>13}{median('alpha_compared', '{:.0%}'):>7}"
         f"{median('tau', '{:.2f}'):>7}{median('tokens_per_s', '{:.1f}'):>8}"
-        f"{median('baseline_tokens_per_s', '{:.1f}'):>8}  {same}"
+        f"{median('baseline_tokens_per_s', '{:.1f}'):>10}  {same}"
     )

@@ -21,43 +21,25 @@ from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Finish, M
 FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per_s", "alpha_compared")
 FIGURES += ("alpha_drafted", "tau", "overhead", "s_theory", "s_cost")
 
-MAX_NAMED = 8
-"""Maximum number of prompts that a message names."""
-Row = dict[str, Any]
-"""The figures of one setting on one prompt, as values that JSON can store."""
+MAX_NAMED = 8  # prompts that a message names
+Row = dict[str, Any]  # the figures of one setting on one prompt, as values that JSON can store
 
 
 class PairedRun(NamedTuple):
-    """The result of racing one configuration against the baseline.
-
-    Attributes:
-        config: The configuration.
-        calibration: The pass costs that the figures use.
-        totals: The figures of the race.
-        rounds: The rounds of each lane, by the lane's name.
-    """
+    """The result of racing one configuration against the baseline."""
 
     config: RunConfig
     calibration: Calibration
     totals: Totals
-    rounds: Mapping[str, list[Round]]
+    rounds: Mapping[str, list[Round]]  # by lane
 
 
 def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> list[PairedRun] | None:
-    """Race several configurations and one baseline on the same prompt; return a run for each configuration.
+    """Race several configurations and one baseline on the same prompt; return None if the race was stopped.
 
-    The lane with the least time on its clock always runs next, so a slow moment affects all lanes alike.
-
-    Args:
-        lanes: The decoders of the pair.
-        configs: The configurations; they must agree in the prompt and all settings that affect the baseline.
-        stop: Called once per round of each lane; True ends every lane within one round or part of the prompt.
-
-    Returns:
-        The runs, or None if the race was stopped.
-
-    Raises:
-        UserError: The pair lacks something that a drafter needs.
+    The configurations must agree in the prompt and all settings that affect the baseline. The lane with the
+    least time on its clock always runs next, so a slow moment affects all lanes alike. ``stop`` is called
+    once per round of each lane.
     """
     prompt_ids = lanes.pair.prompt_ids(configs[0])
     raced = {str(i): lanes.speculative(config, prompt_ids, stop) for i, config in enumerate(configs)}
@@ -86,8 +68,7 @@ def paired_run(lanes: Lanes, config: RunConfig, rounds: Mapping[str, list[Round]
 def medians(totals: Sequence[Totals]) -> dict[str, Any]:
     """Return the median of each figure over repeats of one setting; a figure missing in any repeat is None.
 
-    ``identical`` is as in :func:`all_identical`. ``divergence`` and ``divergence_gap`` are from the first
-    repeat that diverged; None if none did.
+    ``divergence`` and ``divergence_gap`` are from the first repeat that diverged.
     """
     figures: dict[str, Any] = {}
     for name in (*FIGURES, "seconds"):
@@ -117,26 +98,21 @@ def quartiles(values: Sequence[float | None]) -> dict[str, float] | None:
 
 
 def suited(pair: Pair, prompts: Iterable[Prompt]) -> list[Prompt]:
-    """Return the prompts in a mode that the target has: raw if it has no chat template.
-
-    Raises:
-        UserError: Prompts are too long for the target; the message names their ids.
-    """
+    """Return the prompts in a mode that the target has (raw without a chat template), if it can read them."""
     found = [prompt if pair.chats else replace(prompt, mode=str(Mode.RAW)) for prompt in prompts]
     most = readable_positions(pair.target.config)
     long = [one.id for one in found if len(encode_prompt(pair.tokenizer, one.prompt, Mode(one.mode))) >= most]
     if long:
         names = first_names([inside_sentence(name) for name in long], MAX_NAMED)
         raise UserError(
-            f"The target reads {most:,} tokens, too few for the prompts {names}; "
-            "leave them out or choose another target."
+            f"These prompts are too long for the target, which reads fewer than {most:,} tokens: {names}. "
+            "Leave them out, or choose another target."
         )
     return found
 
 
 def measured_rows(settings: Settings, prompt: Prompt, temperature: float, pair: Pair) -> list[Row]:
     """Race every setting on one prompt at one temperature; return a row for each setting."""
-    [prompt] = suited(pair, [prompt])
     lanes, configs = Lanes(pair), settings.configs(prompt, temperature)
     repeats = [measure(lanes, configs) or [] for _ in range(settings.repeats)]
     return [

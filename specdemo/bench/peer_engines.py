@@ -17,60 +17,40 @@ from typing import Any, NamedTuple
 
 from specdemo.records.limits import UserError
 
-CONTEXT = 2048
-"""Maximum number of tokens, prompt included, for which llama.cpp reserves memory."""
+CONTEXT = 2048  # tokens, prompt included, for which llama.cpp reserves memory
+# The n-gram's length, and the maximum number of tokens copied after it. The defaults of llama.cpp, 12 and 48,
+# rarely draft anything in short texts.
 LLAMA_CPP_LOOKUP = {"size_n": 3, "size_m": 8}
-"""Length of the n-gram that must occur again, and the maximum number of tokens that are copied after it. The
-defaults of llama.cpp, 12 and 48, rarely draft anything in short texts."""
-OPENVINO_LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}
-"""The values in OpenVINO's example."""
-TRANSFORMERS_LOOKUP_TOKENS = 10
-"""The value in the documentation of transformers."""
+OPENVINO_LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}  # from OpenVINO's example
+TRANSFORMERS_LOOKUP_TOKENS = 10  # from the documentation of transformers
 WARM_UP_TOKENS = 8
 REQUEST_TIMEOUT_S = 600
 
+# From prompt ids and a maximum number of new tokens to the greedy new ids.
 Generate = Callable[[list[int], int], list[int]]
-"""A function that takes prompt ids and a maximum number of new tokens, and returns the greedy new ids."""
-Method = tuple[str, Generate]
-"""A decoding method and its name. The first method of each library is its baseline, the target alone."""
+Method = tuple[str, Generate]  # named; the first method of each library is its baseline, the target alone
 
 
 @dataclass(frozen=True)
 class PeerModels:
-    """The files and settings from which other libraries load the models of a pair; it can be pickled.
+    """The files and settings from which other libraries load the models of a pair; it can be pickled."""
 
-    Attributes:
-        target, draft: Hub ids or folders for transformers; the draft has the target's whole vocabulary.
-        gguf: The target's GGUF file, for llama.cpp and OpenVINO; None if there is none.
-        eos_ids: Ids that end a text.
-        precision: The precision in which transformers runs.
-        threads: Number of CPU threads of each library.
-    """
-
-    target: str
-    draft: str
-    gguf: Path | None
+    target: str  # hub id or folder for transformers
+    draft: str  # with the target's whole vocabulary
+    gguf: Path | None  # the target, for llama.cpp and OpenVINO
     eos_ids: frozenset[int]
     precision: str
-    threads: int
+    threads: int  # of each library
 
 
 class Contender(NamedTuple):
-    """One decoding method of one library.
+    """One decoding method of one library."""
 
-    Attributes:
-        library: The name and version of the library.
-        name: The decoding method.
-        alone: True if the method is the baseline, with which the other methods are compared.
-        precision: The precision of the weights.
-        write: A function that continues prompt ids by at most a given number of tokens; it returns the new
-            ids and the seconds that it took.
-    """
-
-    library: str
-    name: str
-    alone: bool
+    library: str  # name and version
+    name: str  # the decoding method
+    alone: bool  # True for the baseline, with which the other methods are compared
     precision: str
+    # From prompt ids and a maximum number of new tokens to the new ids and seconds.
     write: Callable[[list[int], int], tuple[list[int], float]]
 
 
@@ -176,25 +156,19 @@ def openvino_methods(models: PeerModels) -> Iterator[Method]:
 
 
 TRANSFORMERS = "transformers"
+# By package name; the function raises if the library cannot run here.
 METHODS: dict[str, Callable[[PeerModels], Iterator[Method]]] = {
     TRANSFORMERS: transformers_methods,
     "xllamacpp": llama_cpp_methods,
     "openvino-genai": openvino_methods,
 }
-"""The function that yields a library's methods, by package name. It raises if the library cannot run here."""
 
 
 class PeerProcess:
     """A library in a separate process. Between requests it is suspended, so that its threads use no CPU time.
 
-    Args:
-        package: A key of :data:`METHODS`.
-        models: The models to load.
-        warm_up: Ids of a short prompt; every method continues it once, as a test and warm-up.
-
-    Attributes:
-        contenders: The methods that work.
-        failure: A sentence if the library or one of its methods failed; otherwise empty.
+    Every method first continues ``warm_up``, the ids of a short prompt. ``contenders`` are the methods that
+    work; ``failure`` is a sentence if one failed, otherwise empty.
     """
 
     def __init__(self, package: str, models: PeerModels, warm_up: list[int]):
@@ -212,7 +186,6 @@ class PeerProcess:
         self._signal("SIGSTOP")
 
     def close(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.join()
 
@@ -242,7 +215,7 @@ def serve(package: str, models: PeerModels, warm_up: list[int], pipe: Any) -> No
     try:
         if package != TRANSFORMERS:
             if models.gguf is None:
-                raise ValueError("it reads GGUF files; name one with --gguf")
+                raise ValueError("it needs a GGUF file; choose one with --gguf")
             precision = models.gguf.stem.rpartition(".")[2]  # files are usually named NAME.PRECISION.gguf
         library = f"{package} {importlib.metadata.version(package)}"
         for name, generate in METHODS[package](models):

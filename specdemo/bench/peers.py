@@ -42,18 +42,11 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
     """Yield the files from which other libraries load ``pair``; temporary ones are deleted on exit.
 
     A draft with a reduced vocabulary is written as a plain model with a head over the whole vocabulary.
-
-    Args:
-        pair: The loaded pair.
-        target, draft, gguf: The names that the user gave; for built-in models they are replaced by paths.
-
-    Raises:
-        UserError: The pair is not on the CPU, or has no draft model.
     """
     if pair.device.type != "cpu":
-        raise UserError(f"Peers are compared on the CPU, not on {pair.device.type}; add --device cpu.")
+        raise UserError(f"--peers runs on the CPU, not on {pair.device.type}; add --device cpu.")
     if draft == NONE:
-        raise UserError("Peers are compared with a draft model; name one with --draft.")
+        raise UserError("--peers needs a draft model; choose one with --draft.")
     if target == BUILT_IN:
         target, gguf = str(builtin_target()), gguf or builtin_gguf()
     draft_path = BUILT_IN_DRAFT if draft == BUILT_IN else Path(draft)
@@ -71,11 +64,8 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
 def full_vocabulary(folder: Path, host: PreTrainedModel) -> PreTrainedModel:
     """Convert a draft with a reduced vocabulary to a plain model, for libraries that cannot map ids.
 
-    Tokens outside the draft's vocabulary get weights of 0, and a score of 0 is below that of its best token.
-
-    Args:
-        folder: The reduced draft.
-        host: Its target.
+    Tokens outside the draft's vocabulary get weights of 0, and a score of 0 is below that of its most likely
+    token.
     """
     draft = load_draft(folder, host, ATTENTION)
     config = copy.deepcopy(draft.config)
@@ -113,16 +103,8 @@ def peer_contenders(
 class PeerBench:
     """A comparison of libraries, saved to ``out`` after every prompt and as an HTML page at the end.
 
-    Every contender writes once per prompt. The order rotates from prompt to prompt, so that a slow moment of
-    the machine does not always affect the same contender. The time includes reading the prompt.
-
-    Args:
-        prompts: The prompts to continue.
-        settings: The settings, checked here before any model is loaded; the temperature is always 0.
-        out: The JSON file to write.
-
-    Raises:
-        UserError: A setting is out of bounds, or ``out`` exists.
+    Every contender writes once per prompt, in an order that rotates, so that a slow moment of the machine
+    does not always affect the same contender. The time includes reading the prompt; the temperature is 0.
     """
 
     def __init__(self, prompts: list[Prompt], settings: Settings, out: Path):
@@ -144,7 +126,8 @@ class PeerBench:
 
     def table(self) -> str:
         """Return the summary as text for a terminal: a line for each contender."""
-        head = f"{'library':<26}{'what':<22}{'in':>6}{'tok/s':>8}{'× its own':>11}{'ours ÷ it':>11}  as alone"
+        head = f"{'library':<26}{'method':<22}{'weights':>8}{'tok/s':>8}{'speedup':>9}{'specdemo ÷ it':>15}"
+        head += "  identical"
         lines = []
         for item in self._summary():
             own, ours = (
@@ -152,8 +135,8 @@ class PeerBench:
             )
             same = "-" if item["identical"] is None else f"{item['identical']} of {item['prompts']}"
             lines.append(
-                f"{item['library']:<26}{item['name']:<22}{item['precision']:>6}"
-                f"{item['tokens_per_s']['median']:>8.1f}{own:>11}{ours:>11}  {same}"
+                f"{item['library']:<26}{item['name']:<22}{item['precision']:>8}"
+                f"{item['tokens_per_s']['median']:>8.1f}{own:>9}{ours:>15}  {same}"
             )
         return "\n".join([head, *lines])
 
@@ -221,10 +204,11 @@ def _write(
 
 
 def _compare(rows: list[dict[str, Any]], drafter: str) -> None:
-    """Compare each row with the baseline of its library, and with a row of specdemo.
+    """Compare each row with the baseline of its library, and with a row of specdemo; remove the rows'
+    ``ids``.
 
     The baseline of another library is compared with specdemo's baseline, its other methods with specdemo's
-    first drafter. The rows' ``ids`` are removed afterwards.
+    first drafter.
     """
     ours = {row["alone"]: row for row in rows if row["library"] == OURS and row["name"] in (ALONE, drafter)}
     baselines = {row["library"]: row for row in rows if row["alone"]}

@@ -36,11 +36,7 @@ class Settings:
     seed: int
 
     def configs(self, prompt: Prompt, temperature: float) -> list[RunConfig]:
-        """Return the checked run configurations for one prompt at one temperature.
-
-        Raises:
-            UserError: A value is out of bounds.
-        """
+        """Return the checked run configurations for one prompt at one temperature."""
         common = {
             "prompt": prompt.prompt,
             "mode": prompt.mode,
@@ -54,7 +50,6 @@ class Settings:
         ]
 
     def check(self, prompts: Iterable[Prompt]) -> None:
-        """Check all run configurations; raise ``UserError`` if a value is out of bounds."""
         if self.repeats < 1:
             raise UserError(f"--repeats must be at least 1, got {self.repeats}.")
         for prompt in prompts:
@@ -70,13 +65,7 @@ def builtin_prompts(limit: int | None = None) -> list[Prompt]:
 def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
     """Read a file with one JSON object ``{"id", "category", "mode", "prompt"}`` per line.
 
-    Args:
-        path: The file.
-        limit: Number of prompts to return, evenly spaced over the file; None returns all.
-
-    Raises:
-        UserError: The file cannot be read or has no prompts, a line is not such an object, an id occurs
-            twice, or ``limit`` is less than 1.
+    ``limit`` prompts are returned, evenly spaced over the file; None returns all.
     """
     try:
         with path.open("rb") as file:
@@ -86,12 +75,12 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"Cannot read the prompts from {path}: {reason_of(error)}.") from error
     if len(data) > MAX_BYTES:
-        raise UserError(f"{path} has more than {MAX_BYTES / 1e6:.0f} MB; name a file of prompts.")
+        raise UserError(f"{path} is larger than {MAX_BYTES / 1e6:.0f} MB; choose a file of prompts.")
     prompts = [_prompt(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
-        raise UserError(f"{path} has no prompts; write one JSON object per line.")
+        raise UserError(f"{path} contains no prompts; write one JSON object per line.")
     if len({prompt.id for prompt in prompts}) < len(prompts):
-        raise UserError(f"{path} uses an id twice; give every prompt its own id.")
+        raise UserError(f"Two prompts in {path} have the same id; change one of them.")
     if limit is not None and limit < 1:
         raise UserError(f"--limit must be at least 1, got {limit}.")
     if limit is None or limit >= len(prompts):

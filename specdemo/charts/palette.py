@@ -1,7 +1,6 @@
-"""All colors of the page and the charts, in a light and a dark theme.
+"""All colors of the page and the charts. Text in these colors meets WCAG AA contrast (4.5:1).
 
-The hues are from Okabe & Ito's color-blind-safe palette. They are darkened for the light theme and lightened
-for the dark theme until text in these colors meets WCAG AA contrast (4.5:1).
+The hues are from Okabe & Ito's color-blind-safe palette.
 """
 
 from dataclasses import asdict, dataclass
@@ -9,11 +8,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Palette:
-    """The colors of one theme.
-
-    The last six are colors of tokens. Five of them have the names of ``trace.Status``; ``rejected`` is the
-    color of the discarded token that the target rejected.
-    """
+    """The colors of one theme. The last six are colors of tokens, named like ``trace.Status``."""
 
     page: str
     surface: str
@@ -25,7 +20,7 @@ class Palette:
     pending: str
     accepted: str
     discarded: str
-    rejected: str
+    rejected: str  # the discarded token that the target rejected
     corrected: str
     bonus: str
 

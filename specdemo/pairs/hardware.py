@@ -22,6 +22,7 @@ from specdemo.records.limits import UserError
 CGROUP = Path("sys/fs/cgroup")
 CGROUP_V1 = CGROUP / "memory"
 GB = 1e9
+# Environment variables that restrict libraries to the instructions of an older processor.
 PLAYED = (
     "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA",
@@ -29,29 +30,23 @@ PLAYED = (
     "NUMBA_CPU_NAME",
     "NUMBA_CPU_FEATURES",
 )
-"""Environment variables that restrict libraries to the instructions of an older processor."""
 X86_FLAGS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16")
 X86_FLAGS += ("amx_bf16", "amx_int8")
 ARM_FLAGS = ("asimd", "asimddp", "bf16", "i8mm", "sve")
 
 
 def return_freed_memory() -> None:
-    """Return freed memory of the CPU to the system. The C library keeps hundreds of MB after a load."""
+    """Return freed CPU memory to the system. The C library keeps hundreds of MB after a load."""
     with suppress(OSError, TypeError, AttributeError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def best_device() -> str:
-    """Return ``cuda`` if there is a GPU, else ``cpu``."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """Return the device called ``name``; for None, the one of :func:`best_device`.
-
-    Raises:
-        UserError: The device cannot be used.
-    """
+    """Return the device called ``name``, or for None that of :func:`best_device`, if it can be used."""
     best = best_device()
     try:
         place = torch.device(name or best)
@@ -62,7 +57,6 @@ def chosen_device(name: str | None) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the name of the device for the page."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{processor()}, {thread_count()} threads"
@@ -80,11 +74,10 @@ def place_of(models: Iterable[nn.Module | None], device: torch.device) -> str:
     if not recorded:
         return name
     failures = [found.failure for found in recorded if found.failure is not None]
-    return f"{name} (not recorded: {failures[0]})" if failures else f"{name} (recorded passes)"
+    return f"{name} (no CUDA graphs: {failures[0]})" if failures else f"{name} (CUDA graphs)"
 
 
 def versions() -> Mapping[str, str]:
-    """Return the program's and the libraries' versions, for a run's record."""
     return {
         "specdemo": __version__,
         "torch": torch.__version__,
@@ -95,7 +88,6 @@ def versions() -> Mapping[str, str]:
 
 @cache
 def processor() -> str:
-    """Return the name of the processor."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
@@ -107,7 +99,6 @@ def processor_flags() -> tuple[str, ...]:
 
 
 def played() -> dict[str, str]:
-    """Return those variables of ``PLAYED`` that are set, with their values."""
     return {name: os.environ[name] for name in PLAYED if name in os.environ}
 
 
@@ -122,17 +113,15 @@ def _cpuinfo(field: str) -> str:
 
 def precision_for(device: torch.device) -> str:
     """Return the fastest precision of a target on a GPU that does not change the target's weights."""
-    return "fp32" if _is_before_ampere(device) else "bf16"
+    try:
+        before_ampere = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
+    except (RuntimeError, AssertionError):  # on a host that lends GPUs per call, there is no GPU yet
+        before_ampere = False
+    return "fp32" if before_ampere else "bf16"
 
 
 def arithmetic_of(device: torch.device, precision: str, drafts: str) -> str:
-    """Return sentences for the page: the precision of the weights, of the arithmetic, and of trained drafts.
-
-    Args:
-        device: The target's device.
-        precision: Precision of its weights.
-        drafts: Precision of the weights of drafts made by ``specdemo train``; on a GPU the target's.
-    """
+    """Return sentences for the page on the precision of the weights, trained drafts and arithmetic."""
     if device.type != "cpu":
         return f"Weights and arithmetic in {precision}."
     weights = precision if drafts == precision else f"{precision}, drafts in {drafts}"
@@ -141,43 +130,22 @@ def arithmetic_of(device: torch.device, precision: str, drafts: str) -> str:
     return f"Weights in {weights}; all arithmetic in fp32.{note}"
 
 
-def _is_before_ampere(device: torch.device) -> bool:
-    try:
-        return device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
-    except (RuntimeError, AssertionError):  # on a host that lends GPUs per call, there is no GPU yet
-        return False
-
-
 @dataclass(frozen=True)
 class Placement:
-    """Devices of a pair.
+    """Devices of a pair."""
 
-    Attributes:
-        target: Device of the target, or of its first shard.
-        draft: Device of the draft.
-        shards: Maximum bytes of the target on each device it is spread over; None if it is in one piece.
-    """
-
-    target: str
+    target: str  # or of its first shard
     draft: str
+    # Maximum bytes of the target on each device; None if it is in one piece.
     shards: Mapping[str, int] | None = None
 
 
 def plan(free: Mapping[str, int], target_bytes: int, draft_bytes: int) -> Placement:
-    """Choose the devices of a pair on one machine.
+    """Choose the devices of a pair from the ``free`` bytes of each device; needed bytes include caches.
 
-    If there is only one device, it gets both models. Otherwise the device with the most free memory gets the
-    target and another device gets the draft; if no other device has room, both models go to the same device.
-    If they do not fit there, the target is spread over all devices, and the draft goes to the device with the
-    most free memory.
-
-    Args:
-        free: Free bytes of each device, at least one device.
-        target_bytes: Bytes that the target needs, caches included.
-        draft_bytes: Bytes that the draft needs, caches included.
-
-    Raises:
-        UserError: Several devices together are too small.
+    The device with the most free memory gets the target and another device the draft, or both get the same if
+    no other has room. If they do not fit there, the target is spread over all devices, and the draft goes to
+    the device with the most free memory.
     """
     if len(free) == 1:
         (only,) = free
@@ -199,11 +167,7 @@ def plan(free: Mapping[str, int], target_bytes: int, draft_bytes: int) -> Placem
 
 
 def free_memory(device: str) -> int:
-    """Return the free bytes of a device: what CUDA reports, or the RAM left to this process.
-
-    Args:
-        device: torch's name: ``cpu``, ``cuda``, ``cuda:1``.
-    """
+    """Return the free bytes of a device of torch: what CUDA reports, or the RAM left to this process."""
     if not device.startswith("cuda"):
         return free_ram()
     return torch.cuda.mem_get_info(torch.device(device))[0]
@@ -212,18 +176,14 @@ def free_memory(device: str) -> int:
 def free_ram(root: Path = Path("/")) -> int:
     """Return the free bytes of RAM: the machine's or the container's, whichever are fewer.
 
-    Args:
-        root: Folder with ``proc`` and ``sys``.
+    ``root`` is the folder with ``proc`` and ``sys``.
     """
     machine = _numbers(root / "proc/meminfo").get("MemAvailable:", 0) * 1024
     return max(0, min([machine, *_container_limits(root)]))
 
 
 def _container_limits(root: Path) -> Iterator[int]:
-    """Yield the free bytes under each memory limit of this process's control groups.
-
-    Memory for inactive cached files counts as free.
-    """
+    """Yield the free bytes under each memory limit of this process's control groups."""
     for folder in _cgroups(root):
         statistics = _numbers(folder / "memory.stat")
         for limit, used, cached in (

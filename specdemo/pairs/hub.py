@@ -18,48 +18,35 @@ from specdemo.records.output import disk_is_full
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.tokenizer")
 """The last three are tokenizers: ``tokenizer.model``, ``spiece.model``, ``sentencepiece.bpe.model``, …"""
+# Copies of the weights for other programs, which transformers does not read.
 UNWANTED = ("*/*", "consolidated*")
-"""Files that transformers does not read: copies of the weights for other programs."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MB = 1e6
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a model.
+    """The files of a model."""
 
-    Attributes:
-        name: Name of the model on the page.
-        folder: Folder of the files.
-        revision: Commit on the hub; None if the files are not from the hub.
-    """
-
-    name: str
+    name: str  # on the page
     folder: Path
-    revision: str | None
+    revision: str | None  # commit on the hub; None if the files are not from the hub
 
 
 def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = no_progress) -> Files:
-    """Return the files of a checkpoint. Files from the hub are fetched if they are not in the hub's cache.
+    """Return the files of a checkpoint, a folder or hub id. Fetch them if they are not in the hub's cache.
 
-    After a failure, files that are already fetched stay in the cache.
-
-    Args:
-        name: A folder, or a hub id.
-        revision: Branch, tag or commit of the hub's repository; None for its main branch.
-        progress: Called with each phase and the share that is done.
-
-    Raises:
-        UserError: The checkpoint cannot be fetched, is an adapter, or has no safetensors files.
+    ``revision`` is a branch, tag or commit; None for the main branch. After a failure, fetched files stay in
+    the cache.
     """
     if Path(name).is_file():
         raise UserError(
-            f"{name} is a file, and single files such as GGUF are not loaded; name the folder of a "
+            f"{name} is a file, but single files such as GGUF cannot be loaded; choose the folder of a "
             "checkpoint that was saved as safetensors."
         )
     if Path(name).is_dir():
         if revision is not None:
-            raise UserError(f"{name} is a folder and has no revision {revision}; leave the revision out.")
+            raise UserError(f"{name} is a folder, so it has no revision {revision}; omit the revision.")
         folder = Path(name)
     else:
         folder = _from_hub(name, revision, progress)
@@ -70,7 +57,7 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
         )
     if not any(folder.glob("*.safetensors")):
         raise UserError(
-            f"{name} has no weights in safetensors files, and GGUF and pickles are not loaded; choose a "
+            f"{name} contains no safetensors files, and GGUF files and pickles cannot be loaded; choose a "
             "checkpoint that was saved as safetensors."
         )
     return Files(name, folder, folder.name if COMMIT.fullmatch(folder.name) else None)
@@ -120,21 +107,20 @@ def _missing_bytes(name: str, options: dict[str, Any]) -> int:
 
 
 def _require_room(name: str, size: int) -> None:
-    """Raise ``UserError`` if the disk has fewer than ``size`` bytes free for the checkpoint ``name``."""
     cache = Path(constants.HF_HUB_CACHE)
     there = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
-    if size > shutil.disk_usage(there).free:
+    free = shutil.disk_usage(there).free
+    if size > free:
         raise UserError(
-            f"{name} takes {size / MB:,.0f} MB, more than the disk has left; make room in {cache} or choose "
-            "a smaller model."
+            f"{name} needs {size / MB:,.0f} MB, but the disk has {free / MB:,.0f} MB left; free some space "
+            f"in {cache}, or choose a smaller model."
         )
 
 
 def counting_bar(show: Callable[[float, float | None, str], None]) -> type[tqdm_asyncio]:
     """Return a progress bar class for the hub's client that draws nothing and calls ``show``.
 
-    Args:
-        show: Called with the amount done, the total if known, and the unit.
+    The arguments of ``show`` are the amount done, the total if known, and the unit.
     """
 
     class CountingBar(tqdm_asyncio):
@@ -156,27 +142,22 @@ def counting_bar(show: Callable[[float, float | None, str], None]) -> type[tqdm_
 
 
 def _sentence(name: str, revision: str | None, error: Exception) -> str:
-    """Return a message for an error of the hub's client: the problem, and what to do."""
     if isinstance(error, errors.GatedRepoError):
         return (
             f"{name} is gated: accept its licence at {constants.ENDPOINT}/{name} and log in with "
             "`hf auth login`, or set HF_TOKEN."
         )
     if isinstance(error, errors.RepositoryNotFoundError):
-        return f"Cannot load {name}: the hub has none of that name, or it is private; check the name."
+        return f"Cannot load {name}: the hub has no model of that name, or it is private; check the name."
     if isinstance(error, errors.RevisionNotFoundError):
-        return f"Cannot load {name}: it has no revision {revision}; check the revision or leave it out."
+        return f"Cannot load {name}: it has no revision {revision}; check the revision or omit it."
     if isinstance(error, errors.HFValidationError):
-        return f"Cannot load {name}: there is no such folder, and it is no hub id; check the name."
+        return f"Cannot load {name}: it is neither a folder nor a hub id; check the name."
     if disk_is_full(error):
-        return f"The disk is full while fetching {name}; make room for it in {constants.HF_HUB_CACHE}."
+        return f"The disk is full; free some space for {name} in {constants.HF_HUB_CACHE}."
     wanted = f"{name} at revision {revision}" if revision else name
     if constants.HF_HUB_OFFLINE:
-        return (
-            f"Cannot load {wanted}: it is not complete in {constants.HF_HUB_CACHE} and HF_HUB_OFFLINE is set."
-        )
+        return f"Cannot load {wanted}: it is not complete in {constants.HF_HUB_CACHE}; unset HF_HUB_OFFLINE."
     if isinstance(error, errors.LocalEntryNotFoundError):
-        return (
-            f"Cannot load {wanted}: the hub cannot be reached and the cache lacks it; check the connection."
-        )
+        return f"Cannot load {wanted}: it is not in the cache, and the hub is offline; check the connection."
     return f"Fetching {wanted} failed ({reason_of(error)}); check the connection and try again."

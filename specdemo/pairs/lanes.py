@@ -22,13 +22,9 @@ from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mo
 
 @dataclass(frozen=True)
 class LaneRounds(Iterator[Round]):
-    """The rounds of one lane, each decoded when it is requested.
+    """The rounds of one lane, each decoded when it is requested."""
 
-    Attributes:
-        prefill: Processes the prompt; the first round processes what is left of it.
-    """
-
-    prefill: Prefill
+    prefill: Prefill  # processes the prompt; the first round processes what is left of it
     _rounds: Iterator[Round]
 
     def __next__(self) -> Round:
@@ -36,11 +32,10 @@ class LaneRounds(Iterator[Round]):
 
 
 class Lanes:
-    """Creates the lanes of a pair's runs. Lanes share no state with each other.
+    """The lanes of a pair's runs, which share no state with each other.
 
     Args:
-        pair: The models.
-        tops: Returns the most probable tokens at each position, for display; by default empty lists.
+        tops: Returns the most probable tokens at each position, for display.
         wrap_draft: For experiments: returns the runtime to use instead of the draft model's own.
         verifier: Class of the target's runtime in the speculative lane.
         verifier_costs: Returns the costs of ``verifier`` from those of the target; None if they are equal.
@@ -64,11 +59,7 @@ class Lanes:
         self._draft_costs = {} if changed else pair.costs.known
 
     def calibrate(self, config: RunConfig) -> Calibration:
-        """Return the pass costs for a run with ``config.drafter``. They are measured on first use.
-
-        Raises:
-            UserError: The pair lacks a model or table that the drafter needs.
-        """
+        """Return the pass costs for a run with ``config.drafter``. They are measured on first use."""
         costs = self.pair.costs.of_target(self.pair.target)
         if self._verifier_costs is not None:
             costs = self._verifier_costs(costs)
@@ -83,11 +74,7 @@ class Lanes:
         return known[kind.name]
 
     def calibrate_all(self) -> Calibration:
-        """Measure the costs of the target and of every drafter of the pair again.
-
-        Returns:
-            The costs with the pair's default drafter.
-        """
+        """Measure all costs of the pair again; return those with its default drafter."""
         self.pair.costs.known.clear()
         for drafter in self.pair.drafters:
             self.calibrate(RunConfig(prompt="", drafter=drafter))
@@ -100,7 +87,7 @@ class Lanes:
         stop: Stop = never,
         target: ModelRuntime | None = None,
     ) -> LaneRounds:
-        """Return the rounds of a new speculative lane; errors as for :meth:`calibrate` and ``Prefill``.
+        """Return the rounds of a new speculative lane.
 
         ``target`` is the runtime that verifies, with an open cache; by default that of :meth:`verifier`.
         """
@@ -124,7 +111,7 @@ class Lanes:
         return LaneRounds(prefill, rounds)
 
     def verifier(self, config: RunConfig, prompt_tokens: int) -> ModelRuntime:
-        """Return a prepared target runtime for the speculative lane; errors as for :meth:`calibrate`."""
+        """Return a prepared target runtime for the speculative lane."""
         rows = self.calibrate(config).rows
         capacity = run_capacity(prompt_tokens, config.max_new_tokens)
         return self._verifying(KINDS[config.drafter], rows, capacity)
@@ -141,16 +128,10 @@ class Lanes:
         return self._alone(target, config, prompt_ids, stop, timed_pass)
 
     def draft_alone(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> LaneRounds:
-        """Return the rounds of a new lane of the draft model alone. It does not depend on ``config.drafter``.
-
-        The lane has its own cache, processes one token per pass, and emits target ids.
-
-        Raises:
-            UserError: The pair has no draft model, or the prompt fills the draft model's context.
-        """
+        """Return the rounds of a new lane of the draft model alone: one token per pass, as target ids."""
         pair = self.pair
         if pair.draft is None:
-            raise UserError("This pair has no draft model; leave out the lane of the draft alone.")
+            raise UserError("This pair has no draft model; leave out the lane of the draft model alone.")
         runtime = (
             ModelRuntime(pair.draft)
             if pair.id_map is None
@@ -158,8 +139,8 @@ class Lanes:
         )
         if len(prompt_ids) >= runtime.max_context:
             raise UserError(
-                f"The prompt has {len(prompt_ids):,} tokens, the draft model reads {runtime.max_context:,}; "
-                "shorten it or leave out the lane of the draft alone."
+                f"The prompt is {len(prompt_ids):,} tokens long; the draft model reads fewer than "
+                f"{runtime.max_context:,}. Shorten it, or leave out the lane of the draft model alone."
             )
         runtime.prepare(run_capacity(len(prompt_ids), config.max_new_tokens), 1)
         return self._alone(runtime, config, prompt_ids, stop)
@@ -167,19 +148,12 @@ class Lanes:
     def requested(
         self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
     ) -> dict[str, LaneRounds]:
-        """Return all lanes that ``config`` requests; errors as for :meth:`calibrate`."""
         lanes = {SPECULATIVE: self.speculative(config, prompt_ids, stop)}
         if config.baseline:
             lanes[BASELINE] = self.baseline(config, prompt_ids, stop)
         if config.draft_alone:
             lanes[DRAFT] = self.draft_alone(config, prompt_ids, stop)
         return lanes
-
-    def race(
-        self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
-    ) -> Iterator[tuple[str, Round]]:
-        """Return (lane name, round) pairs of all requested lanes, as :func:`specdemo.engine.race.race`."""
-        return race(self.requested(config, prompt_ids, stop))
 
     def warm_up(self) -> None:
         """Run a short race, so that the first real run is not slowed by one-time work."""
@@ -190,7 +164,7 @@ class Lanes:
             drafter=self.pair.default_drafter,
             draft_alone=self.pair.draft is not None,
         )
-        for _ in self.race(config, self.pair.prompt_ids(config)):
+        for _ in race(self.requested(config, self.pair.prompt_ids(config))):
             pass
 
     def _alone(

@@ -20,13 +20,7 @@ ROUGHLY = "Machine busy: estimates are rough."
 class LiveRun:
     """The decoding of one configuration, and its record.
 
-    Args:
-        pair: The loaded models.
-        config: From ``limits.parse_config``.
-        stop: Called once per round of each lane; if it returns True, that round is the lane's last.
-
-    Raises:
-        UserError: The prompt cannot be encoded, or the pair lacks what the drafter needs.
+    ``stop`` is called once per round of each lane; if it returns True, that round is the lane's last.
     """
 
     def __init__(self, pair: Pair, config: RunConfig, stop: Stop = never):
@@ -64,7 +58,6 @@ class LiveRun:
 
 
 def _blank_run(pair: Pair, config: RunConfig, prompt_ids: list[int], calibration: Calibration) -> Run:
-    """Return a ``Run`` with everything but its rounds."""
     return Run(
         config=config,
         prompt_ids=tuple(prompt_ids),
@@ -88,8 +81,8 @@ def calibration_events(pair: Pair) -> Iterator[Event]:
     yield {"type": "progress", "text": "Measuring pass costs", "fraction": 0.0}
     costs = Lanes(pair).calibrate_all()
     sentence = (
-        f"A target pass takes {1000 * costs.step_s:.1f} ms, a draft step {costs.c:.2f} of it, "
-        f"a pass over {USUAL_K + 1} tokens {costs.v[USUAL_K]:.2f} of it."
+        f"A target pass takes {1000 * costs.step_s:.1f} ms. A draft step takes {costs.c:.2f} times as long, "
+        f"a target pass over {USUAL_K + 1} tokens {costs.v[USUAL_K]:.2f} times."
     )
     if costs.is_rough:
         sentence += f" {ROUGHLY}"

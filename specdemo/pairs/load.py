@@ -73,15 +73,8 @@ def load_sources(
 ) -> Pair:
     """Load a pair as :func:`load_pair` does.
 
-    Args:
-        sources: The models and the way they run.
-        progress: As for :func:`load_pair`.
-        recalibrate: Whether to repeat measurements that are rough, up to ``MAX_CALIBRATIONS`` in all.
-        alone: Function that calls the measuring function when nothing else computes. By default, the
-            measuring function is called at once.
-
-    Raises:
-        UserError: As for :func:`load_pair`.
+    With ``recalibrate``, rough measurements are repeated, up to ``MAX_CALIBRATIONS`` in all. ``alone`` calls
+    the measuring function when nothing else computes; by default at once.
     """
     pair = assemble_pair(sources, progress=within(progress, 0.0, 0.8))
     progress("Measuring pass costs", 0.8)
@@ -104,16 +97,8 @@ def assemble_pair(
 ) -> Pair:
     """Load two models that share a tokenizer, check them and place them, without measuring.
 
-    If the built-in target's files are damaged, it is converted again.
-
-    Args:
-        sources: The models and the way they run.
-        progress: As for :func:`load_pair`.
-        checked_on: Device to load and check the models on, if their own device cannot run anything yet. They
-            are moved to their own device afterwards. None to use their own device from the start.
-
-    Raises:
-        UserError: As for :func:`load_pair`.
+    ``checked_on`` is the device to load and check the models on, if their own cannot run anything yet. If the
+    built-in target's files are damaged, it is converted again.
     """
     try:
         return _assembled(sources, progress, checked_on)
@@ -182,18 +167,14 @@ def _compile() -> None:
 
 
 def _require_usable(sources: Sources, checked_on: str | None) -> torch.device:
-    """Return the target's device.
-
-    Raises:
-        UserError: The request cannot run on it.
-    """
+    """Return the target's device, if the request can run on it."""
     precision = sources.precision
     require_precision(precision)
     sources.check()
     device = sources.device
     place = chosen_device(device) if checked_on is None else torch.device(device or best_device())
     if precision == ROUNDED and place.type != "cpu":
-        raise UserError(f"{precision} is made for the CPU; choose bf16 or fp32 on {place}.")
+        raise UserError(f"{precision} runs only on the CPU; choose bf16 or fp32 on {place}.")
     return place
 
 

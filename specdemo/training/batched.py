@@ -1,7 +1,4 @@
-"""Decoding of many prompts at once, for writing training text, where only throughput matters.
-
-Unlike in ``models.runtime``, results need not be bitwise identical for different batch shapes.
-"""
+"""Decoding of many prompts at once, for writing training text, where only throughput matters."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,19 +22,16 @@ from specdemo.pairs.model_loader import DTYPES, load_causal_lm
 from specdemo.records.limits import UserError
 
 BATCHED_ATTENTION = "specdemo_batched"
-HIDDEN = -30_000.0
-"""Value that is added to masked scores. It is finite, so that a row of padding does not become NaN."""
-PROMPT_ROWS = 32
-"""Maximum number of prompts that are read in one pass."""
+HIDDEN = -30_000.0  # added to masked scores; finite, so that a row of padding does not become NaN
+PROMPT_ROWS = 32  # prompts that are read in one pass
+# Attention reads the filled cache, rounded up to a multiple of this, so shapes seldom change.
 VISIBLE_STEP = 32
-"""Attention reads the filled part of the cache, rounded up to a multiple of this, so shapes seldom change."""
 
 
 def batch_precision(device: torch.device) -> str:
     """Return the precision in which passes over many rows are fastest on ``device``.
 
-    Arithmetic, not memory, limits the speed of a large batch. So bf16 is fastest on a processor with AVX-512
-    BF16, and fp32 on other processors.
+    Arithmetic, not memory, limits the speed of a large batch, so bf16 needs a processor with AVX-512 BF16.
     """
     if device.type != "cpu":
         return precision_for(device)
@@ -52,7 +46,6 @@ def target_folder(target: str) -> str:
 
 
 def load_target(folder: str, device: torch.device, precision: str = "bf16") -> PreTrainedModel:
-    """Load the target in ``folder``; raise ``UserError`` if it cannot be loaded."""
     model: Any = load_causal_lm(folder, dtype=DTYPES[precision])
     return model.to(device).eval()
 
@@ -60,15 +53,9 @@ def load_target(folder: str, device: torch.device, precision: str = "bf16") -> P
 class BatchedDecoder:
     """A model with a cache for one batch at a time; the next batch reuses the buffers.
 
-    Rows are padded on the left to the same width. Rows that have ended can be dropped.
-
-    Args:
-        model: A causal language model of transformers; this changes its attention implementation.
-        taps: Indices of the layers whose output is kept in ``states``.
-
-    Attributes:
-        states: The hidden states of the last pass after each tapped layer, concatenated,
-            [rows, positions, taps · d]; None without taps.
+    Rows are padded on the left to the same width. Rows that have ended can be dropped. The constructor
+    changes the model's attention implementation. ``states`` has the hidden states of the last pass after each
+    layer in ``taps``, concatenated, [rows, positions, taps · d].
     """
 
     def __init__(self, model: PreTrainedModel, taps: Sequence[int] = ()):
@@ -85,8 +72,7 @@ class BatchedDecoder:
     def begin(self, prompts: list[list[int]], new_tokens: int) -> Tensor:
         """Read the prompts, reserve room for ``new_tokens`` per row, and return the next logits [rows, V].
 
-        The prompts are read in parts of ``PROMPT_ROWS``. Each part is padded only to its longest prompt, so
-        prompts sorted by length need little padding.
+        The prompts are read in parts, each padded only to its longest prompt, so sort them by length.
         """
         rows_of_ids = [torch.tensor(row, device=self.device) for row in prompts]
         ids = pad_sequence(rows_of_ids, batch_first=True, padding_side="left")
@@ -140,15 +126,7 @@ class BatchedDecoder:
 
 
 class SampledBatch:
-    """Texts that are continued together, each at its own temperature.
-
-    Args:
-        decoder: The decoder; the constructor starts it with ``prompts``.
-        prompts: Token ids.
-        limit: Maximum number of tokens per row.
-        temperatures: One per row; 0 takes the most probable token.
-        eos_ids: Tokens that end a row.
-        generator: The random number generator for sampling.
+    """Texts that are continued together, each at its own temperature (0 takes the most likely token).
 
     Attributes:
         logits: The logits of the next token for every row that is still in the decoder, [rows, V].
@@ -174,10 +152,9 @@ class SampledBatch:
         self.logits = decoder.begin(prompts, limit)
 
     def sample(self, best: Tensor) -> tuple[Tensor, Tensor]:
-        """Choose the next token of every row; ``best`` [rows] holds the most probable tokens.
+        """Choose the next token of every row; ``best`` [rows] contains the most likely tokens.
 
-        Returns:
-            A mask of the rows that had not ended before this token, and the tokens, [rows] each.
+        Return a mask of the rows that had not ended before this token, and the tokens, [rows] each.
         """
         self._tokens = sample_tokens(self.logits, best, self._temperatures[self.active], self._generator)
         live = self._running[self.active]
@@ -185,7 +162,6 @@ class SampledBatch:
         return live, self._tokens
 
     def end(self, prompts: Tensor | list[int]) -> None:
-        """Mark the texts of ``prompts``, given by index, as ended."""
         self._running[prompts] = False
 
     def advance(self, shrink_at: float) -> bool:
@@ -232,7 +208,6 @@ class _BatchedLayer(CacheLayerMixin):
         self._rows = slice(0, 0)
 
     def begin(self, rows: int, capacity: int) -> None:
-        """Reserve room for ``rows`` rows and ``capacity`` positions."""
         capacity = -(-capacity // VISIBLE_STEP) * VISIBLE_STEP
         if self.is_initialized and (rows > self.keys.shape[0] or capacity > self.keys.shape[2]):
             self.is_initialized = False
@@ -243,7 +218,6 @@ class _BatchedLayer(CacheLayerMixin):
         self._rows, self._first, self._cursor = rows, first, cursor
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate the buffers. On a CPU keys are fp32, because products of few bf16 rows are slower."""
         shape = (self._size, key_states.shape[1], self._capacity, key_states.shape[-1])
         on_cpu = key_states.device.type == "cpu"
         self.keys = key_states.new_zeros(shape, dtype=torch.float32 if on_cpu else None)
@@ -251,7 +225,6 @@ class _BatchedLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        """Append keys and values, and return the part of both that attention reads."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         seen = self._first + self.get_mask_sizes(key_states.shape[-2])[0]
@@ -262,22 +235,18 @@ class _BatchedLayer(CacheLayerMixin):
         return self.keys[self._rows, :, self._first : seen], self.values[self._rows, :, self._first : seen]
 
     def keep(self, rows: Tensor) -> None:
-        """Move ``rows``, given by index, to the front and drop all others."""
         self._rows = slice(0, len(rows))
         for buffer in (self.keys, self.values):
             buffer[: len(rows), :, : self._cursor] = buffer[rows, :, : self._cursor]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the length of the part that attention reads, and its offset, which is 0."""
         filled = self._cursor + query_length
         return min(self._capacity, -(-filled // VISIBLE_STEP) * VISIBLE_STEP) - self._first, 0
 
     def get_seq_length(self) -> int:
-        """Return the number of filled positions in the part that attention reads."""
         return self._cursor - self._first
 
     def get_max_length(self) -> int:
-        """Return the number of positions for which there is room."""
         return self._capacity
 
 
@@ -292,9 +261,8 @@ def batched_attention(
 ) -> tuple[Tensor, None]:
     """Compute attention over a large batch with two matrix products per key/value head.
 
-    All query heads that share a key/value head become rows of the same product. The products use the dtypes
-    of the cache. On a CPU they are faster than the fused kernel, which is designed for long queries. Shapes
-    are as in ``attention.grouped_attention``.
+    All query heads that share a key/value head become rows of the same product. On a CPU this is faster than
+    the fused kernel, which is designed for long queries. Shapes are as in ``attention.grouped_attention``.
     """
     batch, heads, n, width = query.shape
     kv_heads = key.shape[1]

@@ -15,10 +15,9 @@ WRITING_SHARE, EVALUATION_SHARE = 0.5, 0.1
 """Shares of ``--minutes``. Training gets the rest; for an n-gram table, writing gets the rest too."""
 BATCH_TOKENS = 4096
 TOKENS_PER_PROMPT = 120
-EPOCHS = 3
-"""Number of passes over the text for which a training with ``--steps`` prepares prompts."""
+EPOCHS = 3  # passes over the text for which a training with ``--steps`` prepares prompts
+# Prompts for a training with ``--minutes``: more than a CPU can answer in the time for writing.
 PROMPTS_PER_MINUTE, MAX_PROMPTS = 2_000, 60_000
-"""Prompts that a training with ``--minutes`` prepares: more than a CPU can answer in the time for writing."""
 PLAN = "plan.json"
 BAR = "{desc} |{bar}| {percentage:.0f}%, {remaining} left{postfix}"
 
@@ -27,30 +26,18 @@ now = time.monotonic
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of a training. A resumed training must have the same settings.
+    """The settings of a training. A resumed training must have the same settings."""
 
-    Attributes:
-        target: ``built-in``, a hub id, or a folder.
-        kind: ``model``, ``feature`` or ``n-gram``.
-        steps, minutes: The limit of the training, in optimizer steps or in minutes; the other one is None.
-        layers: Number of layers of a new draft model.
-        head: Vocabulary size of a new draft.
-        max_new_tokens: Maximum length of a continuation.
-        text: A folder of texts to learn from; None if the target writes new text.
-        seed: Seed of everything random in the training.
-        start: A folder with a draft to train further, which keeps its vocabulary and layers; None for a new
-            draft.
-    """
-
-    target: str
-    kind: str
-    steps: int | None
+    target: str  # ``built-in``, a hub id, or a folder
+    kind: str  # ``model``, ``feature`` or ``n-gram``
+    steps: int | None  # the limit in optimizer steps; None if it is in minutes
     minutes: float | None
-    layers: int = 2
-    head: int = 12_288
-    max_new_tokens: int = 128
+    layers: int = 2  # of a new draft model
+    head: int = 12_288  # vocabulary size of a new draft
+    max_new_tokens: int = 128  # of a continuation
     seed: int = 0
-    text: str | None = None
+    text: str | None = None  # a folder of texts to learn from; None if the target writes new text
+    # A draft to train further, which keeps its vocabulary and layers; None for a new draft.
     start: str | None = None
 
     @property
@@ -66,28 +53,27 @@ class Plan:
 
 
 def check_plan(plan: Plan, work: Path, resume: bool) -> None:
-    """Check that ``work`` holds no training, or one with the same plan that is to be resumed.
-
-    Raises:
-        UserError: ``work`` holds a training, and ``resume`` is false, or its plan is another or damaged.
-    """
+    """Check that ``work`` has no training, or one with the same plan that is to be resumed."""
     path = work / PLAN
     if not path.exists():
         return
     if not resume:
-        raise UserError(f"{work.parent} holds a training already; add --resume or choose another --out.")
+        raise UserError(
+            f"{work.parent} already contains a training run; add --resume to continue it, or choose "
+            "another --out."
+        )
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged; delete {work}, or choose another --out.") from error
     if saved != asdict(plan):
         raise UserError(
-            f"{work.parent} holds a training with other settings; repeat them or choose another --out."
+            f"{work.parent} contains a training run with different settings; use the same ones, or choose "
+            "another --out."
         )
 
 
 def save_plan(plan: Plan, work: Path) -> None:
-    """Save the plan of a training in ``work``, which is created."""
     work.mkdir(parents=True, exist_ok=True)
     (work / PLAN).write_text(json.dumps(asdict(plan), indent=1) + "\n", encoding="utf-8")
 
@@ -96,7 +82,6 @@ class StageClock:
     """The time limit and the progress bar of one stage.
 
     Args:
-        name: The text in front of the bar.
         seconds: The time limit, which includes earlier, interrupted runs; None for no limit.
         spent: Seconds that earlier, interrupted runs took.
         total: Total amount of work, in any unit; None if only the time limit ends the stage.
@@ -123,7 +108,6 @@ class StageClock:
 
     @property
     def expired(self) -> bool:
-        """True if the time limit is reached."""
         return self._seconds is not None and self.spent >= self._seconds
 
     @property
@@ -135,7 +119,6 @@ class StageClock:
         return min(1.0, max(of_work, self.spent / self._seconds if self._seconds else 0.0))
 
     def advance(self, tokens: int, work: float) -> None:
-        """Add ``tokens`` tokens and ``work`` units of work to what is done, and update the bar."""
         self.done += work
         self._tokens += tokens
         rate = self._tokens / max(1e-9, now() - self._created)
@@ -143,6 +126,5 @@ class StageClock:
         self._bar.update(max(0.0, self.progress - self._bar.n))
 
     def close(self) -> None:
-        """Fill the progress bar and close it."""
         self._bar.update(1.0 - self._bar.n)
         self._bar.close()

@@ -1,4 +1,4 @@
-"""The corpus that a target writes for trainings (``specdemo write``): text of several kinds, in rounds."""
+"""Writes the training text of a target (``specdemo write``), in batches with text of several kinds."""
 
 import random
 from collections.abc import Sequence
@@ -41,27 +41,20 @@ from specdemo.training.training_prompts import (
     topics,
 )
 
-ROWS = 256
-"""Number of texts that are written at the same time."""
+ROWS = 256  # texts that are written at the same time
+# Prompts per batch: proposals (about two thirds are used), of the pool, beginnings of raw text.
 PROPOSED, POOLED, FREE = 1024, 512, 256
-"""Prompts per round: proposals (about two thirds are used), prompts of the pool, beginnings of raw text."""
-POOL_ROUNDS = 64
-"""Number of rounds after which the prompts of the pool are used again."""
-POOL_SEED = 77_000
-"""Added to the seed of the corpus, so that the pool differs from those that trainings evaluate on."""
-MAX_PROMPT = 320
-"""Maximum number of tokens of a prompt, which includes the conversation so far; longer ones are dropped."""
+POOL_BATCHES = 64  # batches after which the prompts of the pool are used again
+POOL_SEED = 77_000  # added to the seed, so that the pool differs from those on which drafts are evaluated
+MAX_PROMPT = 320  # tokens of a prompt with the conversation so far; longer ones are dropped
+# Limits of a proposed prompt, an answer, and a raw text.
 PROPOSAL_TOKENS, ANSWER_TOKENS, FREE_TOKENS = 96, 224, 320
-"""Maximum number of tokens of a proposed prompt, of an answer, and of a raw text."""
 PROPOSAL_TEMPERATURES = (0.7, 0.8, 0.9)
 FREE_TEMPERATURES = (0.6, 0.7, 0.8)
-REPEATED = 24
-"""A text is ended if its last ``REPEATED`` tokens also occur earlier in it, because copies teach nothing."""
+REPEATED = 24  # a text is ended if its last ``REPEATED`` tokens occur earlier in it: copies teach nothing
 REPETITION_CHECK_STEPS = 16
-SHRINK_AT = 0.85
-"""Ended rows are dropped once the share of rows that have not ended is at most this."""
-PARAGRAPH = (60, 600)
-"""Minimum and maximum number of characters of a paragraph in a request for an edit."""
+SHRINK_AT = 0.85  # ended rows are dropped once the share of rows that have not ended is at most this
+PARAGRAPH = (60, 600)  # minimum and maximum characters of a paragraph in a request for an edit
 OPENINGS = ("", "The ", "How ", "A ", "Why ", "In the ", "# ", "What is ", "Chapter 1\n\n", "def ", "import ")
 PROPOSED_KIND = "proposed"
 BETWEEN_DOCUMENTS = "<|endoftext|>"
@@ -71,27 +64,15 @@ Prompt = list[int]
 def write_corpus(
     target: str, folder: Path, tokens: int, device: torch.device, seed: int, forbidden: Sequence[str]
 ) -> int:
-    """Write rounds of text into ``folder`` until it holds ``tokens`` tokens that the target wrote.
+    """Write batches into ``folder`` until it contains ``tokens`` tokens of the target; return how many it
+    has.
 
-    Each finished round is saved; a later call continues after it.
-
-    Args:
-        target: ``built-in``, a hub id, or a folder.
-        folder: The folder for the rounds; it may hold earlier rounds of the same target.
-        tokens: Minimum number of tokens that the target has written in ``folder`` afterwards.
-        device: The device of the target.
-        seed: Seed for all random choices.
-        forbidden: Prompts on which drafts will be measured; no prompt of the corpus is similar to them.
-
-    Returns:
-        The number of tokens in ``folder`` that the target wrote.
-
-    Raises:
-        UserError: The target cannot be loaded, or ``folder`` cannot be used.
+    Each finished batch is saved, and a later call continues after it. No prompt is similar to a ``forbidden``
+    one, on which drafts will be measured.
     """
     claim_folder(folder, target)
-    rounds = [load_groups(path) for path in text_paths(folder)]
-    held = sum(map(own_tokens, rounds))
+    batches = [load_groups(path) for path in text_paths(folder)]
+    held = sum(map(own_tokens, batches))
     if held >= tokens:
         return held
     path = target_folder(target)
@@ -99,11 +80,11 @@ def write_corpus(
     model = load_target(path, device, precision)
     clock = StageClock("writing", total=tokens, done=held)
     writer = CorpusWriter(model, loading(AutoTokenizer.from_pretrained, path), forbidden, seed, clock)
-    for groups in rounds:
+    for groups in batches:
         writer.remember(groups)
     while held < tokens:
         number = next_number(folder)
-        groups = writer.round(number)
+        groups = writer.write_batch(number)
         save_groups(groups, text_path(folder, number))
         held += own_tokens(groups)
     clock.close()
@@ -116,15 +97,9 @@ def own_tokens(groups: Sequence[TextGroup]) -> int:
 
 
 class CorpusWriter:
-    """A writer of rounds. Seed, round number and earlier rounds determine the texts of a round.
+    """A writer of batches. Seed, batch number and earlier batches determine the texts of a batch.
 
-    Args:
-        target: A causal language model on its device.
-        tokenizer: The target's tokenizer. If it has no chat template, a round has only raw text and answers
-            to prompts of the pool.
-        forbidden: Prompts to which no prompt may be similar.
-        seed: Seed for all random choices.
-        clock: The clock that counts the written tokens.
+    Without a chat template, a batch has only raw text and answers to prompts of the pool.
     """
 
     def __init__(
@@ -140,14 +115,13 @@ class CorpusWriter:
         self._eos = eos_ids_of(target, tokenizer)
         self._filter = PromptFilter(forbidden)
         self._chat = ChatHeaders(tokenizer, self._eos) if tokenizer.chat_template else None
-        self._pool = prompt_pool(POOL_ROUNDS * POOLED, POOL_SEED + seed)
+        self._pool = prompt_pool(POOL_BATCHES * POOLED, POOL_SEED + seed)
 
-    def round(self, number: int) -> list[TextGroup]:
-        """Write one round: 1,200 to 1,800 texts.
+    def write_batch(self, number: int) -> list[TextGroup]:
+        """Write one batch of 1,200 to 1,800 texts.
 
-        A round holds raw text, answers to prompts of the pool, answers to prompts that the target proposes,
-        second and third turns of the conversations with proposed prompts, and edits of texts that the target
-        wrote.
+        It has raw text, answers to prompts of the pool and to proposed prompts, second and third turns of the
+        latter, and edits of texts that the target wrote.
         """
         rng = random.Random(f"{self._seed}/{number}")
         groups = [self._free(rng), self._pooled(number, rng)]
@@ -159,7 +133,7 @@ class CorpusWriter:
         return groups
 
     def remember(self, groups: Sequence[TextGroup]) -> None:
-        """Add the proposed prompts of an earlier round to the filter, so that they are not used again."""
+        """Add the proposed prompts of an earlier batch to the filter, so that they are not used again."""
         if not self._chat:
             return
         for group in groups:
@@ -179,7 +153,7 @@ class CorpusWriter:
         return self._write("free", starts, FREE_TOKENS, FREE_TEMPERATURES, rng)
 
     def _pooled(self, number: int, rng: random.Random) -> TextGroup:
-        at = number % POOL_ROUNDS * POOLED
+        at = number % POOL_BATCHES * POOLED
         items = [item for item in self._pool[at : at + POOLED] if self._filter.allows(item.prompt)]
         return self._answers("pool", [pool_ids(self._tokenizer, item) for item in items], rng)
 
@@ -220,7 +194,7 @@ class CorpusWriter:
     def _write(
         self, kind: str, prompts: list[Prompt], limit: int, temperatures: Sequence[float], rng: random.Random
     ) -> TextGroup:
-        """Have the target continue each prompt, in batches of prompts of similar length."""
+        """Have the target continue each prompt, together with prompts of similar length."""
         ordered = sorted(prompts, key=len)
         texts = []
         for at in range(0, len(ordered), ROWS):
@@ -251,7 +225,6 @@ class CorpusWriter:
 
 
 def repeats(own: NDArray) -> bool:
-    """Return True if the last ``REPEATED`` tokens of ``own`` [n] also occur earlier in ``own``."""
     if len(own) <= REPEATED:
         return False
     windows = np.lib.stride_tricks.sliding_window_view(own[:-1], REPEATED)

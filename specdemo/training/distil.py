@@ -18,64 +18,44 @@ CHECKPOINT = "checkpoint.pt"
 LOG = "log.jsonl"
 LOG_STEPS, CHECKPOINT_STEPS = 25, 100
 BETAS, WEIGHT_DECAY, MAX_GRADIENT = (0.9, 0.95), 0.01, 1.0
-STEP_DECAY = 0.8
-"""Loss weight of each unrolled step relative to the previous step, as in EAGLE-3's code."""
+STEP_DECAY = 0.8  # loss weight of each unrolled step relative to the previous step, as in EAGLE-3's code
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of one distillation.
-
-    Attributes:
-        steps, seconds: The limits, in optimizer steps and in seconds; None means no limit. The first limit
-            reached ends the training.
-        batch_tokens: Maximum number of positions in a batch, padding included.
-        learning_rate: Learning rate after the warm-up.
-        warmup_steps: Number of steps over which the learning rate rises.
-        held_out: Share of the sequences that are not trained on and measure the draft.
-        seed: Seed of the split and of the data order.
-        precision: Precision of the passes, ``bf16`` or ``fp32``; the weights are always fp32.
+    """Hyperparameters of one distillation. The first limit reached, ``steps`` or ``seconds``, ends the
+    training.
     """
 
     steps: int | None = None
     seconds: float | None = None
-    batch_tokens: int = BATCH_TOKENS
-    learning_rate: float = 8e-4
+    batch_tokens: int = BATCH_TOKENS  # maximum number of positions in a batch, padding included
+    learning_rate: float = 8e-4  # after the warm-up
     warmup_steps: int = 60
-    held_out: float = 0.02
-    seed: int = 0
-    precision: str = "bf16"
+    held_out: float = 0.02  # share of the sequences that measure the draft
+    seed: int = 0  # of the split and of the data order
+    precision: str = "bf16"  # of the passes, ``bf16`` or ``fp32``; the weights are always fp32
 
 
 @dataclass(frozen=True)
 class Quality:
-    """Figures of a draft on held-out text. The context of each prediction is text that the target wrote.
+    """Figures of a draft on held-out text that the target wrote, with one entry per unrolled step.
 
-    A feature draft has one entry per unrolled step. A draft model has one entry, because here it never reads
-    its own output.
-
-    Attributes:
-        agreement: Share of positions at which draft and target have the same most probable token.
-        overlap: Mean of Σ min(p, q) over the tokens kept in the labels. This is a lower bound of α under the
-            rejection rule at temperature 1.
+    A draft model has one step, because here it never reads its own output.
     """
 
+    # Share of positions at which draft and target have the same most likely token.
     agreement: tuple[float, ...]
+    # Mean of Σ min(p, q) over the labels' tokens: a lower bound of α at temperature 1.
     overlap: tuple[float, ...]
 
 
 def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, folder: Path) -> Quality:
     """Train ``student`` in place for at least one step, and measure it on held-out sequences.
 
-    If ``folder`` has a checkpoint, training continues from it. The data order depends only on the seed and
-    the step, so a run with a fixed number of steps ends with the same weights even if it was interrupted.
-
-    Args:
-        student: The student, with fp32 weights. Its embedding is the target's and is not trained.
-        sequences: All sequences, training and held-out.
-        recipe: The hyperparameters.
-        folder: Receives the checkpoint and a log with one JSON object per line: step, loss and seconds, or at
-            checkpoints step, agreement and overlap.
+    Training continues from a checkpoint in ``folder``. The data order depends only on the seed and the step,
+    so a run with a fixed number of steps ends with the same weights even if it was interrupted. The folder's
+    log has one JSON object per line: step, loss and seconds, or at checkpoints step, agreement and overlap.
     """
     folder.mkdir(parents=True, exist_ok=True)
     held_out, training = _split(sequences, recipe)
@@ -146,13 +126,9 @@ def batch_loss(student: Student, batch: list[LabelledSequence], columns: Tensor,
 def hybrid_loss(log_q: Tensor, p: Tensor) -> Tensor:
     """Return, per position [n], half the forward KL (up to a constant) plus half the negative log acceptance.
 
-    The KL term (DistillSpec, Zhou et al. 2024) also works for an untrained draft. The other term,
-    −log Σ min(p, q), is the negative log of the acceptance rate. Its gradient is the gradient of the total
-    variation divided by the acceptance rate.
-
-    Args:
-        log_q: The draft's log-probabilities [n, kept].
-        p: The target's probabilities of the tokens in ``log_q`` [n, kept].
+    The KL term (DistillSpec, Zhou et al. 2024) also works for an untrained draft. The gradient of the other
+    term, −log Σ min(p, q), is that of the total variation divided by the acceptance rate. ``log_q`` [n, kept]
+    is the draft's, ``p`` [n, kept] the target's probabilities of the same tokens.
     """
     kl = -(p * log_q).sum(-1)
     acceptance = log_q.exp().minimum(p).sum(-1).clamp_min(1e-6)
@@ -161,7 +137,6 @@ def hybrid_loss(log_q: Tensor, p: Tensor) -> Tensor:
 
 @torch.no_grad()
 def measure(student: Student, sequences: list[LabelledSequence], precision: str = "bf16") -> Quality:
-    """Return the agreement and overlap of ``student`` with its target over ``sequences``, for each step."""
     columns = head_columns(student)
     sums: dict[int, list[float]] = {}  # per step: agreeing positions, Σ min(p, q), and positions
     for item in sequences:
@@ -212,9 +187,9 @@ def coverage(sequences: Iterable[LabelledSequence], id_map: Tensor) -> float:
 
 
 def length_batches(lengths: list[int], tokens: int, generator: torch.Generator) -> Iterator[list[int]]:
-    """Yield batches of indices of sequences, in random order.
+    """Yield batches of indices of sequences of similar length, in random order.
 
-    The sequences of a batch have similar lengths, and with padding take at most ``tokens`` positions.
+    With padding, a batch takes at most ``tokens`` positions.
     """
     jitter = torch.rand(len(lengths), generator=generator).mul(8).tolist()
     order = sorted(range(len(lengths)), key=lambda i: lengths[i] + jitter[i])

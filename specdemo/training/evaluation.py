@@ -20,8 +20,7 @@ from specdemo.training.training_prompts import PoolPrompt, mode_for
 
 K = 4
 NEW_TOKENS = 64
-MIN_ROUNDS = 8
-"""Number of rounds of the first prompt that run even after the time limit, so that there are figures."""
+MIN_ROUNDS = 8  # rounds of the first prompt that run even after the time limit, so that there are figures
 DRAFTER_OF = {"model": DRAFT_MODEL, "feature": FEATURE_DRAFT, "n-gram": N_GRAM}
 FIGURES = {"alpha": "alpha_compared", "tau": "tau", "speedup": "speedup"}
 CURVE = "curve.html"
@@ -42,19 +41,7 @@ def evaluate_draft(
 ) -> dict[str, Any]:
     """Run the draft and the baseline on ``prompts`` with greedy decoding, and return the median figures.
 
-    Args:
-        target: ``built-in``, a hub id, or a folder.
-        kind: The kind of the draft: ``model``, ``feature`` or ``n-gram``.
-        folder: The folder of the draft.
-        prompts: Prompts that are in no training text.
-        device: The device, as for ``load_pair``.
-        seconds: Time limit, loading included; None for no limit. A prompt that it interrupts is not counted
-            unless it is the first one.
-
-    Returns:
-        ``target`` (its name), ``precision``, ``alpha`` (of compared tokens), ``tau``, ``speedup``, ``c``,
-        ``identical`` (number of prompts with the same output as the baseline) and ``prompts`` (number of
-        evaluated prompts).
+    ``seconds`` includes loading. A prompt that it interrupts is not counted unless it is the first one.
     """
     clock = StageClock("evaluation", seconds, total=len(prompts))
     draft = {"draft": NONE, KINDS[DRAFTER_OF[kind]].needs: str(folder)}
@@ -149,7 +136,7 @@ The licence is that of the target, {origin}.
 
 
 def write_curve(work: Path) -> None:
-    """Plot loss, agreement and overlap in the log over the training steps, and save the plot as HTML."""
+    """Plot the logged loss, agreement and overlap against the training step, and save the plot as HTML."""
     entries = [json.loads(line) for line in (work / LOG).read_text(encoding="utf-8").splitlines()]
     figure = go.Figure()
     losses = [entry for entry in entries if "loss" in entry]

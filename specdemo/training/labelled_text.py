@@ -1,5 +1,6 @@
-"""Text that a target wrote, labeled with the target's probabilities at every token: the data for
-sequence-level distillation (Kim & Rush 2016) on the target's own output (DistillSpec, Zhou et al. 2024)."""
+"""Text that a target wrote, labeled with its probabilities at every token: the data for distillation on the
+target's own output (Kim & Rush 2016; DistillSpec, Zhou et al. 2024).
+"""
 
 import math
 import random
@@ -20,39 +21,25 @@ from specdemo.training.batched import BatchedDecoder, SampledBatch
 from specdemo.training.budget import StageClock
 from specdemo.training.text_files import WrittenText, atomic_path, file_error
 
-KEPT = 24
-"""Number of most probable tokens of the target that are kept per position."""
-WRITTEN_SHARD = 256
-"""Number of continuations that are written at the same time and saved in one file."""
-READ_SHARD, READ_ROWS = 128, 16
-"""Number of existing texts that are saved in one file, and that are read in one pass."""
-WINDOW = 16
-"""Number of shards per window. Each window is sorted by length, so that batches need little padding."""
-SHRINK_AT = 0.8
-"""Ended rows are dropped once the share of rows that have not ended is at most this."""
+KEPT = 24  # most likely tokens of the target that are kept per position
+WRITTEN_SHARD = 256  # continuations that are written at the same time and saved in one file
+READ_SHARD, READ_ROWS = 128, 16  # existing texts that are saved in one file, and that are read in one pass
+WINDOW = 16  # shards per window; each window is sorted by length, so that batches need little padding
+SHRINK_AT = 0.8  # ended rows are dropped once the share of rows that have not ended is at most this
+# Chosen at random; half of the texts are greedy, like half of the visitors' runs.
 TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 0.8, 1.0)
-"""Temperatures, chosen at random. Half of the texts are greedy, like half of the visitors' runs."""
 SPENT = "seconds.txt"
 
 
 @dataclass(frozen=True)
 class LabelledSequence:
-    """One training sequence with the target's probabilities at every output position.
+    """One training sequence with the target's probabilities at every output position."""
 
-    Attributes:
-        ids: The ids of the prompt and the output, shape [n].
-        start: Index of the first labeled position, which predicts the first output token.
-        top_ids: The target's most probable ids, shape [n - start - 1, KEPT], most probable first.
-        top_probs: The probabilities of ``top_ids`` at temperature 1, shape [n - start - 1, KEPT], float16.
-        states: The target's hidden states after the tapped layers at every position but the last,
-            shape [n - 1, taps · d]; None if none were requested.
-    """
-
-    ids: Tensor
-    start: int
-    top_ids: Tensor
-    top_probs: Tensor
-    states: Tensor | None = None
+    ids: Tensor  # of the prompt and the output, [n]
+    start: int  # index of the first labeled position, which predicts the first output token
+    top_ids: Tensor  # the target's most likely ids, [n - start - 1, KEPT], most likely first
+    top_probs: Tensor  # at temperature 1, like ``top_ids``, float16
+    states: Tensor | None = None  # after the tapped layers at every position but the last, [n - 1, taps · d]
 
     @property
     def output(self) -> Tensor:
@@ -72,16 +59,9 @@ def write_text(
 ) -> None:
     """Have the target continue each prompt, and save the texts in shards; skip shards that exist already.
 
-    Args:
-        target: A causal language model on its device.
-        prompts: Token ids; the same list and seed give the same shards.
-        eos_ids: Ids that end a continuation; the continuation includes the id that ended it.
-        folder: The folder for the shards.
-        max_new_tokens: Maximum length of a continuation.
-        seed: Seed for all random choices.
-        taps: Indices of the layers whose hidden states are saved with the text, for training a feature draft.
-        seconds: Time limit, which includes earlier, interrupted runs; None for no limit. At the limit, the
-            current shard is cut short and saved; each of its texts has at least one token.
+    The same prompts and seed give the same shards. A continuation includes the id that ended it. Hidden
+    states are saved for the layers ``taps``. The limit ``seconds`` includes earlier, interrupted runs; at the
+    limit, the current shard is cut short and saved, with at least one token per text.
     """
     decoder = BatchedDecoder(target, taps)
     shards = []
@@ -106,16 +86,7 @@ def label_texts(
 ) -> None:
     """Have the target read texts that it wrote before, and save labeled shards; skip shards that exist.
 
-    Args:
-        target: A causal language model on its device.
-        texts: Texts that this target wrote; the same list and seed give the same shards.
-        folder: The folder for the shards.
-        seed: Seed for the choice and the order of the texts.
-        taps, seconds: As for :func:`write_text`.
-        limit: Maximum number of texts, chosen at random; None uses all.
-
-    Raises:
-        UserError: No text has tokens that the target wrote after a prompt.
+    ``limit`` is the maximum number of texts, chosen at random; the rest is as for :func:`write_text`.
     """
     target.set_attn_implementation("sdpa")
     rng = random.Random(seed)
@@ -125,7 +96,9 @@ def label_texts(
     for _, found in _windows(mixed, READ_SHARD, lambda text: len(text.ids)):
         shards += rng.sample(found, len(found))
     if not shards:
-        raise UserError("The texts hold no tokens of the target's own; write some with specdemo write.")
+        raise UserError(
+            "This folder contains no text written by this target; write some with `specdemo write`."
+        )
     for number, clock in _unfinished(folder, "reading", len(shards), seconds):
         rows: list[LabelledSequence] = []
         for at in range(0, len(shards[number]), READ_ROWS):
@@ -138,11 +111,7 @@ def label_texts(
 
 
 def read_text(folder: Path) -> list[LabelledSequence]:
-    """Return all sequences in ``folder``, in order. Memory-mapped files are read when data is used.
-
-    Raises:
-        UserError: A file is damaged.
-    """
+    """Return all sequences in ``folder``, in order. Memory-mapped files are read when data is used."""
     return [row for path in sorted(folder.glob("text-*.pt")) for row in _read_shard(path)]
 
 
@@ -155,11 +124,7 @@ def _read_shard(path: Path) -> list[LabelledSequence]:
 
 
 def load_saved(path: Path) -> Any:
-    """Return what :func:`save_atomically` has saved; tensors are read when they are used.
-
-    Raises:
-        UserError: The file is damaged.
-    """
+    """Return what :func:`save_atomically` has saved; tensors are read when they are used."""
     try:
         return torch.load(path, map_location="cpu", mmap=True)
     except OSError as error:
@@ -176,11 +141,7 @@ def _damaged(path: Path) -> UserError:
 
 
 def seconds_spent(folder: Path) -> float:
-    """Return the seconds that writing or reading the text in ``folder`` took so far.
-
-    Raises:
-        UserError: The file that holds them is damaged.
-    """
+    """Return the seconds that writing or reading the text in ``folder`` took so far."""
     path = folder / SPENT
     if not path.is_file():
         return 0.0
@@ -189,16 +150,12 @@ def seconds_spent(folder: Path) -> float:
         if 0 <= seconds < math.inf:
             return seconds
     raise UserError(
-        f"{path} is damaged; write the seconds into it that writing has taken so far, such as 60."
+        f"{path} is damaged; write the number of seconds into it that writing has taken so far, such as 60."
     )
 
 
 def save_atomically(content: object, path: Path) -> None:
-    """Save ``content`` with ``torch.save``; after an error, ``path`` is unchanged.
-
-    Raises:
-        UserError: The disk is full, or ``path`` cannot be written.
-    """
+    """Save ``content`` with ``torch.save``; after an error, ``path`` is unchanged."""
     try:
         with atomic_path(path) as partial:
             torch.save(content, partial)
@@ -207,10 +164,9 @@ def save_atomically(content: object, path: Path) -> None:
 
 
 def top_labels(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ``KEPT`` most probable tokens of each row of ``logits`` [n, V], and their probabilities.
+    """Return the ``KEPT`` most likely tokens of each row of ``logits`` [n, V], and their probabilities.
 
-    Returns:
-        Ids (int64) and probabilities at temperature 1 (float16), each [n, KEPT] and most probable first.
+    Both are [n, KEPT], most likely first; the probabilities are at temperature 1, float16.
     """
     top = logits.topk(min(KEPT, logits.shape[-1]))
     return top.indices, (top.values.float() - logits.float().logsumexp(-1, keepdim=True)).exp().half()
@@ -241,7 +197,6 @@ def _write(
     seed: int,
     clock: StageClock,
 ) -> list[LabelledSequence]:
-    """Continue a batch of prompts until every text has ended or the time limit is reached."""
     rng = random.Random(seed)
     generator = torch.Generator(decoder.device).manual_seed(seed)
     temperatures = [rng.choice(TEMPERATURES) for _ in prompts]
@@ -274,7 +229,7 @@ def _write(
 def _append_states(
     states: list[list[Tensor]], found: Tensor | None, rows: list[int], positions: list[int]
 ) -> None:
-    """Append the last states of each row of a pass to its sequence, in bf16; ``positions`` says how many."""
+    """Append the last ``positions`` states of each row of a pass to its sequence, in bf16."""
     if found is not None:
         for row, count, own in zip(rows, positions, found.cpu(), strict=True):
             states[row].append(own[-count:].to(torch.bfloat16, copy=True))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,35 +11,23 @@ from specdemo.models.n_gram import ENTRY_BYTES, LONGEST, MAX_IDS, NGramTable, as
 from specdemo.training.text_files import WrittenText
 
 DISCOUNT = 0.75
-MAX_BYTES = 8_900_000
-"""Maximum size of a table: slightly below the limit for files in a Space without Git LFS."""
-CONFIDENT = 0.7
-"""Minimum probability of a draft token that counts as confident."""
-MIN_CALIBRATION = 500
-"""Minimum number of predictions for a calibration; with fewer, probabilities stay as they are."""
+MAX_BYTES = 8_900_000  # of a table: slightly below the limit for files in a Space without Git LFS
+CONFIDENT = 0.7  # minimum probability of a confident draft token
+MIN_CALIBRATION = 500  # predictions for a calibration; with fewer, probabilities stay as they are
 CALIBRATION_PARTS = 20
+# Value of an entry that only improves a probability, relative to one that improves the predicted token. A
+# better probability only helps to choose the draft length.
 SAME_TOKEN_GAIN = 0.25
-"""Value of an entry that only improves a probability, relative to one that improves the predicted token.
-
-A better probability only helps to choose the draft length.
-"""
-HELD_OUT_EVERY = 20
-"""One in this many texts is held out of a trial table: half of these calibrate it, half measure it."""
+HELD_OUT_EVERY = 20  # one in this many texts is held out of a trial table: half calibrate it, half measure it
 
 
 @dataclass
 class _BackoffPredictions:
-    """The predictions at each text position from contexts that are one token shorter.
+    """The predictions at each text position from contexts that are one token shorter."""
 
-    Attributes:
-        follower: Probability of the token that actually follows.
-        token: The most probable token.
-        chance: The probability of ``token``.
-    """
-
-    follower: NDArray
-    token: NDArray
-    chance: NDArray
+    follower: NDArray  # probability of the token that actually follows
+    token: NDArray  # the most likely token
+    chance: NDArray  # its probability
 
 
 def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int = MAX_BYTES) -> NGramTable:
@@ -49,8 +37,7 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int 
 
         P(w | c) = max(n(c, w) - D, 0) / n(c) + D · u(c) / n(c) · P(w | c without its first token).
 
-    Here n counts occurrences, u(c) is the number of different tokens that follow c, and D is ``DISCOUNT``.
-    So a long context that occurred only once has little weight.
+    n counts occurrences, u(c) is the number of different tokens that follow c, and D is ``DISCOUNT``.
     """
     # 1. Predict each token that the target wrote, without a context.
     ids = np.concatenate([text.ids for text in texts]).astype(np.int64)
@@ -78,20 +65,20 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int 
     return NGramTable(short[order], tokens[best].astype(np.uint16), as_bytes(chances[best]), vocabulary)
 
 
-def _count(
-    keys: NDArray, followers: NDArray, have: NDArray, shorter: _BackoffPredictions
-) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+class _Contexts(NamedTuple):
+    """The contexts of one length."""
+
+    keys: NDArray
+    tokens: NDArray  # the most likely next token
+    chances: NDArray  # its probability
+    gains: NDArray  # estimate of how many more tokens are predicted correctly with this entry
+
+
+def _count(keys: NDArray, followers: NDArray, have: NDArray, shorter: _BackoffPredictions) -> _Contexts:
     """Count the contexts of one length, and update ``shorter`` in place to their predictions.
 
-    Args:
-        keys: The key of the context at each position.
-        followers: The token that follows at each position.
-        have: The index of each position in ``shorter``.
-        shorter: The predictions of contexts that are one token shorter.
-
-    Returns:
-        For each context: its key, its most probable next token, the probability of that token, and the gain,
-        an estimate of how many more tokens are predicted correctly with this entry.
+    ``keys`` and ``followers`` are the context's key and the next token at each position, ``have`` is the
+    position's index in ``shorter``.
     """
     order = np.lexsort((followers, keys))
     keys, followers, have = keys[order], followers[order], have[order]
@@ -124,7 +111,7 @@ def _count(
 
     shorter.follower[have] = chance[pair]
     shorter.token[have], shorter.chance[have] = tokens[context], chances[context]
-    return keys[new_context], tokens, chances, np.where(tokens < MAX_IDS, total * better, 0.0)
+    return _Contexts(keys[new_context], tokens, chances, np.where(tokens < MAX_IDS, total * better, 0.0))
 
 
 def _changes(values: NDArray) -> NDArray:
@@ -135,12 +122,7 @@ def _changes(values: NDArray) -> NDArray:
 def count_and_measure(texts: Sequence[WrittenText], vocabulary: int) -> tuple[NGramTable, dict[str, Any]]:
     """Return a calibrated table of all ``texts``, and its figures.
 
-    The calibration and the figures of :func:`hits` come from a trial table of most texts and from the
-    other texts, which are held out.
-
-    Returns:
-        The table, and a dictionary of ``tokens`` (number of tokens that the target wrote), ``entries`` (size
-        of the table) and the figures of :func:`hits`.
+    The calibration and the figures come from a trial table of most texts and from the other, held-out texts.
     """
     held_out = texts[::HELD_OUT_EVERY]
     others = [text for index, text in enumerate(texts) if index % HELD_OUT_EVERY] or held_out
@@ -154,10 +136,8 @@ def count_and_measure(texts: Sequence[WrittenText], vocabulary: int) -> tuple[NG
 def hits(table: NGramTable, texts: Sequence[WrittenText]) -> dict[str, float]:
     """Measure a table on ``texts`` that it was not built from.
 
-    Returns:
-        ``known``: share of the target's tokens for which the table has a draft token; ``agreement``: share of
-        these draft tokens that are correct; ``sure``, ``sure_agreement``: the same two shares, counting only
-        draft tokens with a probability of at least ``CONFIDENT``.
+    ``known`` is the share of the target's tokens for which the table has a draft token, ``agreement`` the
+    share of these that are correct; ``sure`` and ``sure_agreement`` count only confident draft tokens.
     """
     chances, right = _predictions(table, texts)
     tokens = sum(len(text.ids) - max(1, text.start) for text in texts)
@@ -175,8 +155,7 @@ def calibration(table: NGramTable, texts: Sequence[WrittenText]) -> Callable[[ND
 
     A table is overconfident about contexts that occurred only a few times. Its predictions on ``texts``, from
     which it was not built, are sorted by probability and split into equal parts. The function interpolates
-    the share of correct predictions in each part, after neighbors are averaged so that it never falls. With
-    fewer than ``MIN_CALIBRATION`` predictions it returns its argument unchanged.
+    the share of correct predictions in each part, averaged so that it never falls.
     """
     chances, right = _predictions(table, texts)
     if len(chances) < MIN_CALIBRATION:
@@ -205,8 +184,8 @@ def _predictions(table: NGramTable, texts: Sequence[WrittenText]) -> tuple[NDArr
     for text in texts:
         ids = text.ids.tolist()
         for at in range(max(1, text.start), len(ids)):
-            guess = table.after(ids[max(0, at - LONGEST) : at])
-            if guess is not None:
-                found.append((guess.probability, guess.token == ids[at]))
+            predicted = table.after(ids[max(0, at - LONGEST) : at])
+            if predicted is not None:
+                found.append((predicted.probability, predicted.token == ids[at]))
     chances, right = zip(*found, strict=True) if found else ((), ())
     return np.array(chances, dtype=float), np.array(right, dtype=bool)

@@ -1,7 +1,4 @@
-"""The stages of a training: write or read text, train a draft, evaluate it, write its model card.
-
-Every stage saves files in ``OUT/work``, so that an interrupted training can be resumed.
-"""
+"""The stages of a training. Every stage saves files in ``OUT/work``, so that a training can be resumed."""
 
 import ctypes
 import json
@@ -50,30 +47,15 @@ from specdemo.training.text_files import WrittenText, file_error, load_texts
 from specdemo.training.training_prompts import pool_ids, prompt_pool
 
 EVALUATION_PROMPTS = 24
+# With fewer tokens of text, a training with ``--minutes`` is refused, or its draft is poor.
 MIN_TOKENS, GOOD_TOKENS = 1_000, 100_000
-"""With fewer tokens of text, a training with ``--minutes`` is refused, or its draft is poor."""
+# A short training with ``--minutes`` uses smaller batches, to reach about ``TARGET_STEPS`` steps.
 TARGET_STEPS, MIN_BATCH, BATCH_UNIT = 200, 512, 256
-"""A short training with ``--minutes`` uses smaller batches, to reach about ``TARGET_STEPS`` steps.
-
-The size of these batches, in tokens, is a multiple of ``BATCH_UNIT`` and at least ``MIN_BATCH``.
-"""
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""Numbers of parameters of glibc's ``mallopt``."""
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of glibc's ``mallopt``
 
 
 def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
-    """Run every stage that is not finished yet, and return the figures of the draft.
-
-    Args:
-        plan: The settings of the training.
-        out: The folder for the draft and its model card.
-        device: The device, as for ``load_pair``.
-        resume: True continues a training in ``out``.
-
-    Raises:
-        UserError: The target cannot be loaded, its architecture does not allow this kind of draft, there is
-            too little text, or ``out`` cannot be written or holds another training.
-    """
+    """Run every stage that is not finished yet, and return the figures of the draft."""
     _keep_freed_memory()
     try:
         return _run_stages(plan, out, device, resume)
@@ -82,7 +64,7 @@ def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, 
     except UserError as error:
         if plan.target == BUILT_IN and mended_target(printing()):
             raise UserError(
-                "The built-in target's files were damaged and have been made again; run the command again."
+                "The built-in target's files were damaged and are repaired now; run the command again."
             ) from error
         raise
 
@@ -91,7 +73,7 @@ def _keep_freed_memory() -> None:
     """Configure glibc to keep freed memory for later allocations.
 
     A training step frees and allocates blocks of 100 MB. By default glibc returns each block to the system,
-    which zeroes its pages again at the next allocation. That took half the time of a step on a CPU.
+    which zeroes its pages again: half the time of a step on a CPU.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
@@ -148,11 +130,7 @@ def _run_stages(plan: Plan, out: Path, device: str | None, resume: bool) -> dict
 def _text_writer(
     plan: Plan, path: str, place: torch.device, work: Path
 ) -> tuple[PreTrainedModel, tuple[int, ...]]:
-    """Return the target in the fastest precision for text, and the layers whose states to save with the text.
-
-    Raises:
-        UserError: The target cannot be loaded, or the draft of ``plan`` cannot be made for it.
-    """
+    """Return the target in the fastest precision for text, and the layers whose states are saved."""
     precision = batch_precision(place)
     target = load_target(path, place, precision)
     config = target.config.get_text_config()
@@ -174,7 +152,6 @@ def _student(plan: Plan, target: PreTrainedModel, id_map: torch.Tensor) -> Stude
 
 
 def _distil(plan: Plan, path: str, place: torch.device, out: Path) -> dict[str, Any]:
-    """Distill a draft, save the draft and its learning curve, and return its figures."""
     text = read_text(out / "work" / "text")
     tokens = sum(len(item.output) for item in text)
     _check_size(plan, tokens)
@@ -213,7 +190,6 @@ def _recipe(plan: Plan, place: torch.device, tokens: int, spent: float) -> Recip
 
 
 def _count(plan: Plan, path: str, given: list[WrittenText] | None, out: Path) -> dict[str, Any]:
-    """Build an n-gram table from the text, save the table, and return its figures."""
     written = read_text(out / "work" / "text") if given is None else []
     texts = given or [WrittenText(item.ids.numpy(), item.start + 1) for item in written]
     _check_size(plan, sum(len(text.own) for text in texts))
@@ -230,7 +206,7 @@ def _check_size(plan: Plan, tokens: int) -> None:
     enough = math.ceil(plan.minutes * GOOD_TOKENS / max(1, tokens))
     if tokens < MIN_TOKENS:
         raise UserError(
-            f"{plan.minutes:g} minutes gave only {tokens:,} tokens of text; "
+            f"In {plan.minutes:g} minutes the target wrote only {tokens:,} tokens of text; "
             f"choose another --out and --minutes {enough}."
         )
-    print(f"{tokens:,} tokens of text make a poor draft; {GOOD_TOKENS:,} would take --minutes {enough}.")
+    print(f"{tokens:,} tokens of text give a poor draft; --minutes {enough} would give {GOOD_TOKENS:,}.")

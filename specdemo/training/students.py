@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -31,17 +31,15 @@ from specdemo.training.labelled_text import LabelledSequence
 
 ATTENTION = "sdpa"
 UNROLLED_STEPS = 3
-SCREEN_STATES = 70_000
-"""Number of hidden states to which a screen is fitted."""
+SCREEN_STATES = 70_000  # hidden states to which a screen is fitted
 Draft = TypeVar("Draft", ReducedHeadDraft, FeatureDraft)
 
 
-Prediction = tuple[Tensor, Tensor]
-"""A student's predictions in one unrolled step, for the labeled positions that the step reaches.
+class Prediction(NamedTuple):
+    """A student's predictions in one unrolled step, for the labeled positions that the step reaches."""
 
-The first tensor holds log-probabilities over the draft's head, [positions, H]. The second tensor holds the
-indices of these positions among all labeled positions of the batch, [positions].
-"""
+    log_q: Tensor  # over the draft's head, [positions, H]
+    rows: Tensor  # indices of these positions among all labeled positions of the batch, [positions]
 
 
 class ModelStudent:
@@ -54,13 +52,12 @@ class ModelStudent:
         self.own_state = draft.own_state
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
-        """Yield one prediction, which covers all labeled positions."""
         ids = padded_ids(batch, self.device)
         embeddings = self.module.model.get_input_embeddings()(ids).float()
         hidden = self.module.model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
         kept = torch.cat([hidden[row, item.start : len(item.ids) - 1] for row, item in enumerate(batch)])
         log_q = self.module.lm_head(kept).float().log_softmax(-1)
-        yield log_q, torch.arange(len(log_q), device=self.device)
+        yield Prediction(log_q, torch.arange(len(log_q), device=self.device))
 
 
 class FeatureStudent:
@@ -69,10 +66,6 @@ class FeatureStudent:
     This is the "training-time test" of EAGLE-3 (Li et al. 2025). In step s, counted from 0, each position
     attends to true pairs of state and token at least s positions back. For the nearer positions it attends to
     the pairs of the draft's own steps, exactly as in decoding.
-
-    Args:
-        draft: The draft. Its training text must include the target's states.
-        steps: Number of unrolled steps.
     """
 
     def __init__(self, draft: FeatureDraft, steps: int = UNROLLED_STEPS):
@@ -100,7 +93,7 @@ class FeatureStudent:
             output = self.module.step(states, ids[:, 1:], positions, attention)
             reached = (labelled - 1 >= step).nonzero()[:, 0]
             chosen = output[row_of[reached], labelled[reached] - 1]
-            yield self.module.logits(chosen).float().log_softmax(-1), reached
+            yield Prediction(self.module.logits(chosen).float().log_softmax(-1), reached)
             states = output.roll(1, dims=1)
 
 
@@ -113,7 +106,6 @@ class UnrolledAttention:
         self._values: list[Tensor] = []
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return the attention output; shapes as in ``models.feature_draft``. No token attends to padding."""
         step, n, group = len(self._keys), key.shape[2], query.shape[1] // key.shape[1]
         self._keys.append(key.repeat_interleave(group, 1))
         self._values.append(value.repeat_interleave(group, 1))
@@ -141,18 +133,7 @@ Student = ModelStudent | FeatureStudent
 
 
 def new_student(kind: str, target: PreTrainedModel, layers: int, id_map: Tensor, seed: int) -> Student:
-    """Return an untrained student in fp32, built from parts of ``target``.
-
-    Args:
-        kind: ``MODEL`` or ``FEATURE``.
-        target: The target.
-        layers: Number of layers of a draft model.
-        id_map: The target ids in the draft's vocabulary.
-        seed: Seed for new weights.
-
-    Raises:
-        UserError: The target has fewer than ``layers`` layers, or its architecture does not allow a draft.
-    """
+    """Return an untrained student in fp32, built from parts of ``target``."""
     target.set_attn_implementation(ATTENTION)
     torch.manual_seed(seed)
     if kind == FEATURE:
@@ -168,11 +149,7 @@ def new_student(kind: str, target: PreTrainedModel, layers: int, id_map: Tensor,
 
 
 def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
-    """Load the draft in ``folder`` in fp32, to train it further.
-
-    Raises:
-        UserError: ``folder`` holds no draft of this kind for this target.
-    """
+    """Load the draft in ``folder`` in fp32, to train it further."""
     target.set_attn_implementation(ATTENTION)
     try:
         student: Student
@@ -185,8 +162,8 @@ def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
             raise ValueError(f"made for a target with taps {taps}")
     except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
-            f"Cannot continue from {folder} ({reason_of(error)}); name a {kind} draft that specdemo train "
-            "made for this target."
+            f"Cannot continue from {folder} ({reason_of(error)}); choose a {kind} draft that "
+            "`specdemo train` made for this target."
         ) from error
     require_known_ids(student.id_map, target)
     return student
@@ -194,12 +171,7 @@ def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
 
 @torch.inference_mode()
 def fit_student_screen(student: Student, text: Iterable[LabelledSequence]) -> None:
-    """Fit a screen of the student's head to its final hidden states, and put it into the student's draft.
-
-    Args:
-        student: The student, after training.
-        text: Typical text; reading stops after ``SCREEN_STATES`` states.
-    """
+    """Fit a screen of the student's head to its hidden states on ``text``, and put it into the draft."""
     found: list[Tensor] = []
     head = student.module.lm_head
     hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].float().cpu()))
@@ -215,7 +187,6 @@ def fit_student_screen(student: Student, text: Iterable[LabelledSequence]) -> No
 
 
 def save_student(student: Student, out: Path) -> None:
-    """Save the draft in the format that the app loads."""
     if isinstance(student, ModelStudent):
         save_draft(student.module, out)
     else:

@@ -19,23 +19,17 @@ SUFFIX = ".npz.xz"
 TARGET = "target.json"
 ARRAYS = ("ids", "lengths", "starts", "ended", "counts", "makes")
 UNUSABLE_PATH = (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+# Errors of a path that cannot be written, for reasons other than a full disk.
 UNUSABLE_NUMBERS = (errno.EROFS, errno.ENAMETOOLONG)
-"""Errors of a path that cannot be written, for reasons other than a full disk."""
 
 
 @dataclass(frozen=True)
 class WrittenText:
-    """A text as token ids.
+    """A text as token ids."""
 
-    Attributes:
-        ids: The ids of the prompt and the output, [n].
-        start: Index of the first token that the target wrote.
-        ended: True if the target ended the text; False if it was cut off.
-    """
-
-    ids: NDArray
-    start: int
-    ended: bool = False
+    ids: NDArray  # of the prompt and the output, [n]
+    start: int  # index of the first token that the target wrote
+    ended: bool = False  # False if the text was cut off
 
     @property
     def own(self) -> NDArray:
@@ -45,28 +39,18 @@ class WrittenText:
 
 @dataclass(frozen=True)
 class TextGroup:
-    """All texts of one kind in a round.
+    """All texts of one kind in a batch."""
 
-    Attributes:
-        kind: The kind: ``pool``, ``proposed``, ``second turn``, …
-        texts: Conversations, of which the target wrote the last message, or raw texts.
-    """
-
-    kind: str
-    texts: list[WrittenText]
+    kind: str  # ``pool``, ``proposed``, ``second turn``, …
+    texts: list[WrittenText]  # conversations, of which the target wrote the last message, or raw texts
 
     @property
     def ended_texts(self) -> list[WrittenText]:
-        """The texts that the target ended."""
         return [text for text in self.texts if text.ended]
 
 
 def save_groups(groups: Sequence[TextGroup], path: Path) -> None:
-    """Write ``groups`` to ``path``; after an error, ``path`` is unchanged.
-
-    Raises:
-        UserError: The disk is full, or ``path`` cannot be written.
-    """
+    """Write ``groups`` to ``path``; after an error, ``path`` is unchanged."""
     texts = [text for group in groups for text in group.texts]
     ids = np.concatenate([text.ids for text in texts]) if texts else np.zeros(0, int)
     packed = BytesIO()
@@ -87,11 +71,6 @@ def save_groups(groups: Sequence[TextGroup], path: Path) -> None:
 
 
 def load_groups(path: Path) -> list[TextGroup]:
-    """Read a file that :func:`save_groups` wrote.
-
-    Raises:
-        UserError: The file cannot be read or is damaged.
-    """
     try:
         with np.load(BytesIO(lzma.decompress(path.read_bytes())), allow_pickle=False) as held:
             ids, lengths, starts, ended, counts, kinds = (held[name] for name in ARRAYS)
@@ -105,32 +84,26 @@ def load_groups(path: Path) -> list[TextGroup]:
         ]
     except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError) as error:
         raise UserError(
-            f"{path} holds no texts; remove it from its folder, or write the texts again with specdemo write."
+            f"{path} contains no texts; remove it from its folder, or write new texts with `specdemo write`."
         ) from error
 
 
 def text_paths(folder: Path) -> list[Path]:
-    """Return the paths of all text files in ``folder``, in order."""
     return sorted(folder.glob(f"text-*{SUFFIX}"))
 
 
 def text_path(folder: Path, number: int) -> Path:
-    """Return the path of the file for round ``number``."""
     return folder / f"text-{number:04d}{SUFFIX}"
 
 
 def next_number(folder: Path) -> int:
-    """Return one more than the highest round number in ``folder``; earlier rounds may be missing."""
+    """Return one more than the highest batch number in ``folder``; earlier batches may be missing."""
     numbers = [int(path.name.removeprefix("text-").removesuffix(SUFFIX)) for path in text_paths(folder)]
     return max(numbers, default=-1) + 1
 
 
 def claim_folder(folder: Path, target: str) -> None:
-    """Create ``folder`` and record ``target`` in it, because token ids are valid for one target only.
-
-    Raises:
-        UserError: ``folder`` holds texts of another target, or cannot be written.
-    """
+    """Create ``folder`` and record ``target`` in it, because token ids are valid for one target only."""
     try:
         _require_target(folder, target, "choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,15 +113,11 @@ def claim_folder(folder: Path, target: str) -> None:
 
 
 def load_texts(folder: Path, target: str) -> list[WrittenText]:
-    """Return all texts in ``folder``, which ``target`` must have written.
-
-    Raises:
-        UserError: ``folder`` holds no texts, or texts of another target, or a damaged file.
-    """
+    """Return all texts in ``folder``, which ``target`` must have written."""
     _require_target(folder, target, "write some with this target first")
     texts = [text for path in text_paths(folder) for group in load_groups(path) for text in group.texts]
     if not texts:
-        raise UserError(f"{folder} holds no texts; name a folder that specdemo write has filled.")
+        raise UserError(f"{folder} contains no texts; choose a folder that `specdemo write` has filled.")
     return texts
 
 
@@ -160,10 +129,10 @@ def _require_target(folder: Path, target: str, to_do: str) -> None:
         held = json.loads(path.read_text(encoding="utf-8"))["target"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
-            f"{path} is damaged; delete it if {target} has written all texts next to it, or {to_do}."
+            f"{path} is damaged; delete it if {target} wrote all texts in its folder, or {to_do}."
         ) from error
     if held != target:
-        raise UserError(f"{folder} holds texts of {held}; {to_do}.")
+        raise UserError(f"{folder} contains texts of another target, {held}; {to_do}.")
 
 
 @contextmanager
@@ -178,12 +147,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def file_error(path: Path, error: Exception, retry: str = "run the same command with --resume") -> UserError:
-    """Return a ``UserError`` for an error of the system or of ``torch.save``, which sets no error number.
+    """Return the error for an ``OSError``, or a ``RuntimeError`` of ``torch.save``, which has no error
+    number.
 
-    Args:
-        path: The file or folder to name if the error names none.
-        error: An ``OSError``, or a ``RuntimeError`` of torch.
-        retry: The advice for the user after the problem is solved, as a phrase that starts with a verb.
+    ``path`` is named if the error names no file. ``retry`` is the advice after the problem is solved.
     """
     reason = getattr(error, "strerror", None) or reason_of(error)
     if disk_is_full(error) or isinstance(error, RuntimeError):

@@ -17,16 +17,15 @@ TOPICS_FILE = Path(__file__).parent / "topics.txt"
 TEMPLATES_FILE = Path(__file__).parent / "templates.toml"
 ATTEMPTS_PER_PROMPT = 50
 ARTICLE = re.compile(r"\b([Aa])(?= [aeiouAEIO])")
+# Placeholders for messages in a rendered chat template; no template contains them.
 MESSAGE_MARK, ANSWER_MARK = "\u2042", "\u2043"
-"""Placeholders for messages in a rendered chat template. They are characters that no template contains."""
+# Proposals with the same opening, and the number of words of an opening.
 MAX_SAME_OPENING, OPENING_WORDS = 12, 4
-"""Maximum number of proposals with the same opening, and the number of words of an opening."""
-SHARED_WORDS = 8
-"""Number of consecutive words; a prompt that shares this many with a forbidden prompt is not used."""
+SHARED_WORDS = 8  # a prompt that shares this many consecutive words with a forbidden prompt is not used
 MIN_WORDS, MAX_CHARACTERS = 3, 600
-MIN_ASCII_SHARE = 0.97
-"""Minimum share of ASCII characters in a prompt, because the built-in target answers only in English."""
+MIN_ASCII_SHARE = 0.97  # of a prompt, because the built-in target answers only in English
 WORD = re.compile(r"[a-z0-9']+")
+# Requests to edit a text that the target wrote.
 EDITS = (
     "Correct the spelling and grammar of this text:\n\n{}",
     "Rewrite this text in simpler words:\n\n{}",
@@ -41,12 +40,11 @@ EDITS = (
     "{}\n\nRewrite the text above in the first person.",
     "Replace every name in this text with another one:\n\n{}",
 )
-"""Templates of requests to edit a text that the target wrote."""
 
 
 @dataclass(frozen=True)
 class PoolPrompt:
-    """A prompt that was made from templates, with its style and mode."""
+    """A prompt that was made from templates."""
 
     style: str
     mode: Mode
@@ -59,9 +57,6 @@ def prompt_pool(count: int, seed: int) -> list[PoolPrompt]:
     With the same seed, a longer pool begins with all prompts of a shorter one. Mode, template and topics of
     each prompt are drawn independently for variety: a draft trained on a narrow pool looks good on held-out
     text of that pool but fails on a visitor's prompt.
-
-    Raises:
-        ValueError: The templates cannot make ``count`` distinct prompts.
     """
     rng = random.Random(seed)
     found: dict[str, PoolPrompt] = {}
@@ -82,13 +77,11 @@ def mode_for(tokenizer: Any, prompt: PoolPrompt) -> Mode:
 
 
 def pool_ids(tokenizer: Any, prompt: PoolPrompt) -> list[int]:
-    """Return the token ids of a prompt, with the chat template if its mode is chat."""
     return encode_prompt(tokenizer, prompt.prompt, mode_for(tokenizer, prompt))
 
 
 @cache
 def topics() -> dict[str, list[str]]:
-    """Return the topics in ``topics.txt``: kind -> its topics in alphabetical order."""
     lines = TOPICS_FILE.read_text(encoding="utf-8").splitlines()
     kinds = (line.partition(":") for line in lines if line and not line.startswith("#"))
     return {kind: sorted({word.strip() for word in words.split(",")}) for kind, _, words in kinds}
@@ -103,8 +96,7 @@ def templates() -> dict[str, Any]:
 def fill(template: str, rng: random.Random) -> str:
     """Replace every ``{slot}`` of ``template`` with a random value; a repeated slot gets the same value.
 
-    The slots are the kinds in ``topics.txt``, the word lists in ``templates.toml``, and the kinds of text
-    that ``_draw`` composes. ``{thing2}`` and ``{thing3}`` are further draws of the kind ``thing``.
+    ``{thing2}`` and ``{thing3}`` are further draws of the kind ``thing``.
     """
     values: dict[str, str] = {}
 
@@ -174,16 +166,8 @@ class ChatHeaders:
     """The token ids that a chat template puts before and between messages.
 
     If a chat model continues ``user``, it writes a message that a user might send (Magpie, Xu et al. 2024).
-    If it continues a conversation followed by ``next_user``, it writes the user's next message.
-
-    Args:
-        tokenizer: A tokenizer with a chat template.
-        eos_ids: Ids that end a message.
-
-    Attributes:
-        user: The ids before a user's first message.
-        next_user: The ids between the end of an answer and the user's next message.
-        answer: The ids between the end of a user's message and the answer.
+    If it continues a conversation followed by ``next_user``, it writes the user's next message. ``answer``
+    has the ids between the end of a user's message and the answer.
     """
 
     def __init__(self, tokenizer: Any, eos_ids: frozenset[int]):
@@ -209,11 +193,7 @@ class ChatHeaders:
 
 
 class PromptFilter:
-    """A filter that rejects proposed prompts if they are unsuitable, repeated, or like a forbidden prompt.
-
-    Args:
-        forbidden: Prompts on which drafts will be measured.
-    """
+    """A filter that rejects proposed prompts if they are unsuitable, repeated, or like a forbidden prompt."""
 
     def __init__(self, forbidden: Iterable[str]):
         self._forbidden = {run for prompt in forbidden for run in _word_runs(prompt)}
@@ -227,10 +207,8 @@ class PromptFilter:
     def take(self, prompt: str, alone: bool = True) -> bool:
         """Return True and remember ``prompt`` if it can be used; return False otherwise.
 
-        Args:
-            prompt: The model's proposal.
-            alone: True if the prompt opens a conversation; then only ``MAX_SAME_OPENING`` prompts may have
-                the same opening.
+        If ``alone``, the prompt opens a conversation; then only ``MAX_SAME_OPENING`` may have the same
+        opening.
         """
         words = WORD.findall(prompt.lower())
         text, opening = " ".join(words), " ".join(words[:OPENING_WORDS])

@@ -2,22 +2,33 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from helpers.tiny import tiny_pair
+from helpers.tiny import nearby, tiny_llama, tiny_pair
 
 from specdemo.bench import bench as measuring
 from specdemo.bench.bench import Bench
-from specdemo.bench.prompts import Settings, read_prompts
+from specdemo.bench.measuring import all_identical
+from specdemo.bench.peers import PeerBench
+from specdemo.bench.prompts import Prompt, Settings, builtin_prompts, read_prompts
+from specdemo.engine.speculate import never
+from specdemo.lab.experiments import measure_plan, plan_experiment
+from specdemo.pairs.lanes import Lanes
+from specdemo.proof.proof_events import proof_events
+from specdemo.proof.proof_request import parse_proof
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.quiz import quiz_events
 from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
-SHIPPED = Path(__file__).parents[2] / "assets" / "prompts.jsonl"
 SETTINGS = Settings(["draft-model"], [2, 3], [0.0, 0.8], None, 8, 2, 0)
 ROW = {"engine", "drafter", "k", "temperature", "rule", "precision", "id", "category", "tokens", "seconds"}
 ROW |= {"tokens_per_s", "baseline_tokens_per_s", "speedup", "speedup_end_to_end", "alpha_compared"}
 ROW |= {"alpha_drafted", "tau", "c", "v", "overhead", "identical"}
+
+
+PROMPTS = [Prompt(f"p{i}", "ab"[i % 2], "raw", f"text {i}") for i in range(4)]
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +36,8 @@ def pair():
     return tiny_pair()
 
 
-@pytest.fixture
-def prompts(tmp_path):
-    path = tmp_path / "prompts.jsonl"
-    lines = [{"id": f"p{i}", "category": "ab"[i % 2], "mode": "raw", "prompt": f"text {i}"} for i in range(4)]
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return read_prompts(path)
-
-
-def test_rows_have_every_figure_and_the_summary_every_setting(pair, prompts, tmp_path):
-    bench = Bench(prompts, SETTINGS, tmp_path / "out.json")
+def test_rows_have_every_figure_and_the_summary_every_setting(pair, tmp_path):
+    bench = Bench(PROMPTS, SETTINGS, tmp_path / "out.json")
     bench.run(pair)
     saved = json.loads((tmp_path / "out.json").read_text())
     assert len(saved["rows"]) == 4 * 2 * 2
@@ -43,19 +46,16 @@ def test_rows_have_every_figure_and_the_summary_every_setting(pair, prompts, tmp
     assert all(row["identical"] is True and row["speedup"] > 0 for row in greedy)
     assert all(row["identical"] is None for row in saved["rows"] if row["temperature"] > 0)
     assert {item["category"] for item in saved["summary"]} == {"overall", "a", "b"}
-    overall = next(
-        s for s in saved["summary"] if (s["category"], s["k"], s["temperature"]) == ("overall", 2, 0)
-    )
+    overall = saved["summary"][0]
+    assert (overall["category"], overall["k"], overall["temperature"]) == ("overall", 2, 0)
     assert overall["identical"] == 4
     assert overall["speedup"]["q1"] <= overall["speedup"]["median"] <= overall["speedup"]["q3"]
     assert saved["environment"]["precision"] == "fp32"
     assert "4 of 4" in bench.table() and "by distribution" in bench.table()
 
 
-def test_interrupted_bench_resumes_without_repeating(pair, prompts, tmp_path, monkeypatch):
-    out = tmp_path / "out.json"
-    measure = measuring.measured_rows
-    calls = []
+def test_interrupted_bench_resumes_without_repeating(pair, tmp_path, monkeypatch):
+    out, calls, measure = tmp_path / "out.json", [], measuring.measured_rows
 
     def interrupted(*arguments):
         if len(calls) == 3:
@@ -65,33 +65,34 @@ def test_interrupted_bench_resumes_without_repeating(pair, prompts, tmp_path, mo
 
     monkeypatch.setattr(measuring, "measured_rows", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        Bench(prompts, SETTINGS, out).run(pair)
+        Bench(PROMPTS, SETTINGS, out).run(pair)
     first = json.loads(out.read_text())["rows"]
     assert len(first) == 3 * 2
+    out.write_text(
+        "\ufeff" + out.read_text(encoding="utf-8"), encoding="utf-8"
+    )  # an editor's byte order mark
     monkeypatch.setattr(measuring, "measured_rows", measure)
-    Bench(prompts, SETTINGS, out).run(pair)
+    Bench(PROMPTS, SETTINGS, out).run(pair)
     rows = json.loads(out.read_text())["rows"]
     assert rows[:6] == first and len(rows) == 16
+    with pytest.raises(UserError, match="different settings; choose another"):
+        Bench(PROMPTS, replace(SETTINGS, ks=[1]), out)
 
 
-def test_file_of_another_bench_is_not_overwritten(pair, prompts, tmp_path):
+def test_another_file_is_not_overwritten(tmp_path):
     out = tmp_path / "out.json"
-    Bench(prompts[:1], SETTINGS, out).run(pair)
-    with pytest.raises(UserError, match="other settings; choose another name"):
-        Bench(prompts, replace(SETTINGS, ks=[1]), out)
     out.write_text("{}")
     with pytest.raises(UserError, match="is not a bench"):
-        Bench(prompts, SETTINGS, out)
+        Bench(PROMPTS, SETTINGS, out)
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
-    [("{}", "line 1"), ("nonsense", "line 1"), ('{"id":1,"category":"a","mode":"b","prompt":"c"}', "line 1")],
+    "line", ["{}", "nonsense", '{"id":1,"category":"a","mode":"b","prompt":"c"}', "[" * 100_000]
 )
-def test_bad_prompt_line_is_named(tmp_path, line, words):
+def test_bad_prompt_line_is_named(tmp_path, line):
     path = tmp_path / "prompts.jsonl"
     path.write_text(line)
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match="line 1"):
         read_prompts(path)
 
 
@@ -99,29 +100,117 @@ def test_a_prompt_file_may_have_a_byte_order_mark_and_any_line_separator_in_its_
     path = tmp_path / "prompts.jsonl"
     line = '{"id": "%s", "category": "a", "mode": "raw", "prompt": "one\u2028two\x85"}'
     path.write_text(f"\ufeff{line % 1}\r\n\n{line % 2}\n", encoding="utf-8")
-    assert [(prompt.id, prompt.prompt) for prompt in read_prompts(path)] == [
-        ("1", "one\u2028two\x85"),
-        ("2", "one\u2028two\x85"),
-    ]
+    assert [(one.id, one.prompt) for one in read_prompts(path)] == [(n, "one\u2028two\x85") for n in "12"]
 
 
-def test_a_bench_file_with_a_byte_order_mark_continues(pair, prompts, tmp_path):
-    out = tmp_path / "out.json"
-    Bench(prompts[:1], SETTINGS, out).run(pair)
-    out.write_text("\ufeff" + out.read_text(encoding="utf-8"), encoding="utf-8")
-    assert not Bench(prompts[:1], SETTINGS, out).missing
+@pytest.mark.parametrize(
+    ("changes", "words"), [({"ks": [99]}, "k must be from"), ({"repeats": 0}, "repeats")]
+)
+def test_bad_settings_are_refused_before_any_model_is_loaded(tmp_path, changes, words):
+    with pytest.raises(UserError, match=words):
+        Bench(PROMPTS, replace(SETTINGS, **changes), tmp_path / "out.json")
 
 
-def test_bad_settings_are_refused_before_any_model_is_loaded(prompts, tmp_path):
-    with pytest.raises(UserError, match="k must be from"):
-        Bench(prompts, replace(SETTINGS, ks=[99]), tmp_path / "out.json")
-    with pytest.raises(UserError, match="repeats"):
-        Bench(prompts, replace(SETTINGS, repeats=0), tmp_path / "out.json")
+@pytest.mark.parametrize(
+    ("runs", "same"), [((True, True), True), ((True, False), False), ((None, None), None)]
+)
+def test_a_setting_is_identical_only_if_every_repeat_is(runs, same):
+    assert all_identical([SimpleNamespace(identical=one) for one in runs]) is same
 
 
 def test_builtin_prompts_cover_six_categories_and_limit_spreads_over_them():
-    prompts = read_prompts(SHIPPED)
+    prompts = builtin_prompts()
     assert len(prompts) >= 48
     categories = {prompt.category for prompt in prompts}
     assert categories == {"facts", "boilerplate", "code", "lists", "creative", "edit"}
-    assert {prompt.category for prompt in read_prompts(SHIPPED, 6)} == categories
+    assert {prompt.category for prompt in builtin_prompts(6)} == categories
+
+
+# Measurements with a target that has no chat template, or that reads too few tokens
+
+NOTICE = next(
+    number for number, one in enumerate(QUESTIONS, 1) if any(side.prompt.id == "notice" for side in one.sides)
+)
+CHATS = [Prompt(f"chat-{n}", "a", "chat", "Why? " * n) for n in (1, 30, 40)]
+BRIEF = Settings(["draft-model"], [2], [0.0], None, 4, 1, 0)
+
+
+def bench(pair, folder):
+    Bench(CHATS, BRIEF, folder / "bench.json").run(pair)
+    return json.loads((folder / "bench.json").read_text())["rows"]
+
+
+def peers(pair, folder):
+    PeerBench(CHATS, BRIEF, folder / "peers.json").run(pair, [])
+    return json.loads((folder / "peers.json").read_text())["rows"]
+
+
+def proof(kind):
+    return lambda pair, _: list(proof_events(pair, parse_proof({"proof": kind, "prompts": 48}), never))
+
+
+def lab(pair, _):
+    request = {"max_new_tokens": 4, "drafter": "draft-model"}
+    return list(measure_plan(pair, plan_experiment("category", pair, request, CHATS)))
+
+
+def contrasts(pair, _):
+    return list(measure_plan(pair, plan_experiment("contrasts", pair, {"max_new_tokens": 4})))
+
+
+def quiz(pair, _):
+    return list(quiz_events(pair, NOTICE, QUESTIONS[NOTICE - 1]))
+
+
+MEASUREMENTS = {
+    "bench": bench,
+    "peers": peers,
+    "audit": proof("greedy"),
+    "other libraries": proof("other-libraries"),
+    "lab": lab,
+    "contrasts": contrasts,
+    "quiz": quiz,
+}
+
+
+@pytest.mark.parametrize("name", ["bench", "peers", "audit", "other libraries", "lab", "quiz"])
+def test_without_a_chat_template_prompts_are_continued(name, tmp_path, monkeypatch):
+    pair = tiny_pair()
+    pair.tokenizer.chat_template = "" if name == "bench" else None
+    monkeypatch.setattr("specdemo.proof.proof_request.TOKENS", 4)
+    assert MEASUREMENTS[name](pair, tmp_path)
+
+
+def failing_template():
+    pair = tiny_pair()
+    pair.tokenizer.chat_template = "{{ raise_exception('No visitors.') }}"
+    return pair
+
+
+def short_context():
+    pair = tiny_pair()
+    small = tiny_llama(len(pair.tokenizer), 0, pair.target.dtype, context=32)
+    return replace(pair, target=small, draft=nearby(small, 1, 0.05))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (failing_template, "^The target's chat template fails: No visitors; choose raw"),
+        (short_context, "too long for the target, which reads fewer than 32 tokens: "),
+    ],
+)
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_prompts_that_cannot_be_read_are_refused_before_the_first_run(
+    name, make, words, tmp_path, monkeypatch
+):
+    for lane in ("speculative", "baseline"):
+        monkeypatch.setattr(Lanes, lane, lambda *_: pytest.fail("a lane started"))
+    with pytest.raises(UserError, match=words):
+        MEASUREMENTS[name](make(), tmp_path)
+
+
+def test_only_the_first_ids_of_many_long_prompts_are_named(tmp_path):
+    prompts = [Prompt(f"p{n}", "a", "raw", "x" * 600) for n in range(20)]
+    with pytest.raises(UserError, match="tokens: p0, p1, p2, p3, p4, p5, p6, p7 and 12 more"):
+        Bench(prompts, BRIEF, tmp_path / "out.json").run(tiny_pair())

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.tiny import byte_tokenizer, emitted, nearby, tiny_llama
+from helpers.on_disk import ON_CPU, save_pair
+from helpers.tiny import emitted
 from transformers import AutoModelForCausalLM
 
 from specdemo.bench.peer_engines import METHODS, Contender, PeerModels, serve
@@ -33,19 +34,12 @@ PROMPTS = [Prompt(f"p{i}", "a", "raw", f"text {i}") for i in range(3)]
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    tokenizer = byte_tokenizer()
-    target = tiny_llama(len(tokenizer), 0, torch.float32, spread=0.4)
-    paths = []
-    for name, model in (("target", target), ("draft", nearby(target, 1, 0.05))):
-        paths.append(str(tmp_path_factory.mktemp(name)))
-        model.save_pretrained(paths[-1])
-        tokenizer.save_pretrained(paths[-1])
-    return paths
+    return save_pair(tmp_path_factory, spread=0.4)
 
 
 @pytest.fixture(scope="module")
 def pair(folders):
-    return load_sources(Sources(*folders, device="cpu", precision="fp32"))
+    return load_sources(Sources(*folders, **ON_CPU))
 
 
 def written(pair, prompt):
@@ -62,11 +56,8 @@ def test_transformers_writes_our_baselines_text(pair, folders):
         peer_models(pair, *folders, gguf=None) as models,
         peer_contenders(pair, models, reports.append) as peers,
     ):
-        assert [(peer.name, peer.alone) for peer in peers] == [
-            ("generate", True),
-            ("assisted generation", False),
-            ("prompt lookup", False),
-        ]
+        names = {peer.name: peer.alone for peer in peers}
+        assert names == {"generate": True, "assisted generation": False, "prompt lookup": False}
         for prompt in PROMPTS:
             ids = pair.tokenizer(prompt.prompt)["input_ids"]
             for peer in peers:
@@ -160,10 +151,11 @@ def test_reduced_draft_with_the_whole_vocabulary_has_the_same_logits(folders, tm
     assert half.base_model.rotary_emb.inv_freq.dtype == torch.float32
 
 
-def test_rows_compare_each_method_with_its_own_baseline_and_with_ours(pair, tmp_path):
-    def parrot(ids, tokens):
-        return [1] * tokens, 0.5
+def parrot(ids, tokens):
+    return [1] * tokens, 0.5
 
+
+def test_rows_compare_each_method_with_its_own_baseline_and_with_ours(pair, tmp_path):
     peers = [
         Contender("parrot 1.0", "plain", True, "fp32", parrot),
         Contender("parrot 1.0", "drafted", False, "fp32", parrot),
@@ -171,18 +163,18 @@ def test_rows_compare_each_method_with_its_own_baseline_and_with_ours(pair, tmp_
     ]
     bench = PeerBench(PROMPTS, SETTINGS, tmp_path / "peers.json")
     bench.run(pair, peers)
-    saved = json.loads((tmp_path / "peers.json").read_text())
-    assert len(saved["rows"]) == 3 * 6
-    first = {row["name"]: row for row in saved["rows"][:6]}
+    rows = json.loads((tmp_path / "peers.json").read_text())["rows"]
+    assert len(rows) == 3 * 6
+    assert all(row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"]) for row in rows)
+    first = {row["name"]: row for row in rows[:6]}
     assert list(first) == [ALONE, *SETTINGS.drafters, "plain", "drafted", "short"]
-    assert first["short"]["identical"] is False
     assert all(first[name]["library"] == OURS and first[name]["ours"] is None for name in list(first)[:3])
-    assert first["draft-model"]["identical"] is True and first[ALONE]["identical"] is None
-    assert first["drafted"]["identical"] is True and first["drafted"]["speedup"] > 0
+    same = {name: row["identical"] for name, row in first.items()}
+    assert (same[ALONE], same["draft-model"], same["drafted"], same["short"]) == (None, True, True, False)
+    assert first["drafted"]["speedup"] > 0
     for mine, theirs in ((ALONE, "plain"), ("draft-model", "drafted")):
         ratio = first[mine]["tokens_per_s"] / first[theirs]["tokens_per_s"]
         assert first[theirs]["ours"] == pytest.approx(ratio)
-    assert all(row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"]) for row in saved["rows"])
     table = bench.table().splitlines()
     assert len(table) == 7 and "3 of 3" in table[2]
     page = (tmp_path / "peers.html").read_text()
@@ -191,17 +183,14 @@ def test_rows_compare_each_method_with_its_own_baseline_and_with_ours(pair, tmp_
 
 def test_order_of_contenders_rotates(pair, tmp_path):
     order = []
-
-    def writer(name):
-        def write(ids, tokens):
-            order.append(name)
-            return [1] * tokens, 0.5
-
-        return Contender("parrot 1.0", name, name == "a", "fp32", write)
-
-    settings = Settings(["prompt-lookup"], [3], [0.0], None, 4, 1, 0)
-    prompts = [Prompt(f"p{i}", "a", "raw", f"text {i}") for i in range(4)]
-    PeerBench(prompts, settings, tmp_path / "out.json").run(pair, [writer("a"), writer("b")])
+    writers = [
+        Contender(
+            "x", name, name == "a", "fp32", lambda *asked, name=name: order.append(name) or parrot(*asked)
+        )
+        for name in "ab"
+    ]
+    settings = replace(SETTINGS, drafters=["prompt-lookup"], max_new_tokens=4)
+    PeerBench([*PROMPTS, PROMPTS[0]], settings, tmp_path / "out.json").run(pair, writers)
     assert "".join(order) == "abababba"
 
 
@@ -217,5 +206,6 @@ def test_unsuitable_comparisons_are_refused(pair, folders, tmp_path):
         PeerBench(PROMPTS, SETTINGS, tmp_path / "old.json")
     with pytest.raises(UserError, match="k must be from"):
         PeerBench(PROMPTS, replace(SETTINGS, ks=[99]), tmp_path / "out.json")
-    with pytest.raises(UserError, match="name one with --draft"), peer_models(pair, folders[0], "none", None):
+    models = peer_models(pair, folders[0], "none", None)
+    with pytest.raises(UserError, match="choose one with --draft"), models:
         pass

@@ -1,5 +1,7 @@
 """A tiny vocabulary, prompts of it, and the command that trains for a tiny target."""
 
+import itertools
+
 import torch
 
 from specdemo.cli import main as cli
@@ -12,6 +14,18 @@ EOS = frozenset({3})
 
 class KilledError(Exception):
     """An interruption of a training."""
+
+
+def killed_at(call, function):
+    """Return ``function``, which raises :class:`KilledError` at the given call, counted from 0."""
+    calls = itertools.count()
+
+    def dying(*arguments):
+        if next(calls) == call:
+            raise KilledError
+        return function(*arguments)
+
+    return dying
 
 
 def random_prompts(count, seed=0):

@@ -91,7 +91,7 @@ SINGLE = {"jetmoe": torch.float32}  # experts are not computed in float64
 NEXT = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8}
 NEXT |= {"linear_value_head_dim": 8, "num_experts": 4, "moe_intermediate_size": 16}
 NEXT |= {"shared_expert_intermediate_size": 16}
-STATE = "keeps a recurrent state that cannot be rolled back; choose a model with plain attention"
+STATE = "has a recurrent state, which cannot be rolled back; choose a model with plain attention"
 REFUSED = {
     "mamba": (family("MambaConfig", state_size=8), STATE),
     "rwkv": (family("RwkvConfig", attention_hidden_size=32), STATE),
@@ -99,14 +99,17 @@ REFUSED = {
     "qwen3-next": (family("Qwen3NextConfig", **NEXT), STATE),
     "gpt-oss": (
         family("GptOssConfig", num_local_experts=4, sliding_window=WINDOW),
-        "uses attention with s_aux, which is not computed here; choose a model with plain attention",
+        "uses attention with s_aux, which specdemo does not compute; choose a model with plain attention",
     ),
     # Reads each pass as a text of its own.
-    "openai-gpt": (family("OpenAIGPTConfig", **OLD), "gives other scores over a cache than without one"),
+    "openai-gpt": (family("OpenAIGPTConfig", **OLD), "computes different logits with a cache than without"),
     # Attends in both directions.
-    "bert": (family("BertConfig", is_decoder=False), "cannot run over a cache that is rolled back"),
+    "bert": (family("BertConfig", is_decoder=False), "fails after a rollback of its cache"),
     # Sizes a table by its longest text, which the cache's rounded length exceeds.
-    "mpt": (family("MptConfig", d_model=32, n_heads=4, max_seq_len=128), "cannot run over a cache"),
+    "mpt": (
+        family("MptConfig", d_model=32, n_heads=4, max_seq_len=128),
+        "fails after a rollback of its cache",
+    ),
 }
 
 
@@ -175,8 +178,8 @@ def test_a_folder_that_cannot_be_rolled_back_is_refused_in_either_role(tmp_path)
         tokenizer.save_pretrained(tmp_path / name)
     good, mamba, gpt_neo = (str(tmp_path / name) for name in ("good", "mamba", "gpt-neo"))
     for pair, words in (
-        ((mamba, good), f"^The target {mamba} keeps a recurrent state"),
-        ((good, mamba), f"^The draft {mamba} keeps a recurrent state"),
+        ((mamba, good), f"^The target {mamba} has a recurrent state"),
+        ((good, mamba), f"^The draft {mamba} has a recurrent state"),
         ((good, gpt_neo), f"^{gpt_neo} does not let its attention be replaced; choose"),
     ):
         with pytest.raises(UserError, match=words):

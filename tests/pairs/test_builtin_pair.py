@@ -1,16 +1,11 @@
-"""The real built-in pair: same bits, same tokens, same text, in the default precision on the CPU.
-
-One short run on it is quick; the sweeps over drafters, prompts and precisions are in the slow group.
-"""
-
-from pathlib import Path
+"""The real built-in pair on the CPU: same bits, same tokens, same text."""
 
 import pytest
 import torch
 from helpers.tiny import emitted
 
 from specdemo.asset_paths import BUILT_IN_DRAFT, BUILT_IN_FEATURE_DRAFT, BUILT_IN_N_GRAM
-from specdemo.bench.prompts import read_prompts
+from specdemo.bench.prompts import builtin_prompts
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.live import LiveRun
@@ -20,8 +15,6 @@ from specdemo.pairs.sources import Sources
 from specdemo.records.figures import first_difference
 from specdemo.records.limits import AUTO_PRECISION, UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, RunConfig
-
-ASSETS = Path(__file__).parents[2] / "assets"
 
 
 def run(pair, **request):
@@ -53,9 +46,7 @@ def test_verification_logits_equal_the_baselines_bit_for_bit(builtin_pair):
         together.rollback(7)
         chunks = ids[7:].split(rows)
         for start, chunk in zip(range(0, len(single), rows), chunks, strict=True):
-            assert torch.equal(together.forward(chunk), single[start : start + rows]), (
-                f"{rows} rows at {start}"
-            )
+            assert torch.equal(together.forward(chunk), single[start : start + rows]), (rows, start)
 
 
 @pytest.mark.parametrize(
@@ -72,14 +63,13 @@ def test_greedy_output_is_the_targets(builtin_pair, drafter, k):
 
 @pytest.fixture(scope="module")
 def written_alone(builtin_pair):
-    """The text of the target alone on one prompt of each category: request -> ids."""
-    found = {}
-    for prompt in read_prompts(ASSETS / "prompts.jsonl", 6):
+    """One request of each category, and the target's own text."""
+    found = []
+    for prompt in builtin_prompts(6):
         request = {"prompt": prompt.prompt, "mode": prompt.mode, "max_new_tokens": 16}
         config = parse_config(request)
-        found[tuple(request.items())] = emitted(
-            Lanes(builtin_pair).baseline(config, builtin_pair.prompt_ids(config))
-        )
+        lane = Lanes(builtin_pair).baseline(config, builtin_pair.prompt_ids(config))
+        found.append((request, emitted(lane)))
     return found
 
 
@@ -88,7 +78,6 @@ def written_alone(builtin_pair):
     ("drafter", "k"),
     [
         ("draft-model", 1),
-        ("draft-model", 3),
         ("draft-model", 4),
         ("draft-model", 8),
         ("draft-model", "auto"),
@@ -97,25 +86,21 @@ def written_alone(builtin_pair):
         ("lookup+n-gram", "auto"),
         ("lookup+model", "auto"),
         ("feature-draft", 3),
-        ("feature-draft", "auto"),
         ("lookup+feature", "auto"),
         ("early-exit", 2),
     ],
 )
 def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(builtin_pair, written_alone, drafter, k):
-    for fixed, alone in written_alone.items():
-        record, _ = run(builtin_pair, **dict(fixed), drafter=drafter, k=k, baseline=False)
+    for request, alone in written_alone:
+        record, _ = run(builtin_pair, **request, drafter=drafter, k=k, baseline=False)
         same = record.lanes[SPECULATIVE].ids == alone
-        assert same or record.calibration.row_floor is None, fixed
+        assert same or record.calibration.row_floor is None, request
 
 
 @pytest.mark.slow
-def test_the_draft_alone_writes_its_own_argmax_and_leaves_the_target(builtin_pair):
+def test_the_draft_alone_writes_its_own_argmax(builtin_pair):
     request = {"prompt": "The capital of France is", "mode": "raw", "max_new_tokens": 12}
     record, end = run(builtin_pair, **request, draft_alone=True)
-    without, _ = run(builtin_pair, **request)
-    for lane in (SPECULATIVE, BASELINE):
-        assert record.lanes[lane].ids == without.lanes[lane].ids
     runtime, text = ModelRuntime(builtin_pair.draft), list(record.prompt_ids)
     runtime.begin(256)
     runtime.prefill(torch.tensor(text[:-1]))
@@ -123,29 +108,7 @@ def test_the_draft_alone_writes_its_own_argmax_and_leaves_the_target(builtin_pai
         row = runtime.forward(torch.tensor(text[-1:]))[-1].argmax()
         assert token == builtin_pair.id_map[row].item()
         text.append(token)
-    totals = end["totals"]
-    draft_divergence = totals["draft_divergence"]
-    assert draft_divergence == first_difference(record.lanes[BASELINE].ids, record.lanes[DRAFT].ids) < 12
-    assert (
-        end["draft_divergence"]
-        == f"The draft alone leaves the target's text at token {draft_divergence + 1}."
-    )
-    assert totals["draft_alone_tokens_per_s"] > totals["baseline_tokens_per_s"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
-def test_shared_noise_repeats_the_sampled_baseline(builtin_pair, temperature):
-    for seed in range(3):
-        record, end = run(
-            builtin_pair,
-            prompt="Tell me a story.",
-            temperature=temperature,
-            rule="shared-noise",
-            seed=seed,
-            max_new_tokens=12,
-        )
-        check_sameness(record, end)
+    assert end["totals"]["draft_alone_tokens_per_s"] > end["totals"]["baseline_tokens_per_s"]
 
 
 @pytest.mark.slow
@@ -154,7 +117,7 @@ def test_in_every_precision_the_output_is_that_of_the_target_alone(builtin_pair,
     expected = "bf16" if precision == AUTO_PRECISION else precision
     same = builtin_pair.precision == expected
     pair = builtin_pair if same else load_sources(Sources(device="cpu", precision=precision))
-    for prompt in read_prompts(ASSETS / "prompts.jsonl", 2):
+    for prompt in builtin_prompts(2):
         for settings in (
             {"drafter": "draft-model", "k": 4},
             {"drafter": "lookup+feature", "k": "auto"},
@@ -173,29 +136,24 @@ def test_in_every_precision_the_output_is_that_of_the_target_alone(builtin_pair,
         {"prompt": "<|im_start|><|im_end|>", "mode": "raw"},
         {"prompt": "🎉 日本語のテキスト:", "mode": "raw"},
         {"prompt": "<img src=x onerror=alert(1)> ${alert(1)} {{x}}"},
-        {"prompt": "a", "mode": "raw", "max_new_tokens": 1},
-        {"prompt": "Count: 1 2 3", "mode": "raw", "k": 12, "max_new_tokens": 3},
+        {"prompt": "a", "mode": "raw", "k": 12, "max_new_tokens": 1},
+        {"prompt": "What is the capital of France? Answer in one short sentence.", "max_new_tokens": 64},
     ],
 )
 def test_unusual_prompts_give_a_right_run(builtin_pair, request_):
     record, end = run(builtin_pair, **{"max_new_tokens": 10, **request_})
     check_sameness(record, end)
+    lane = record.lanes[SPECULATIVE]
+    assert (lane.finish is Finish.EOS) == (lane.ids[-1] in builtin_pair.eos_ids)
+    assert lane.finish is Finish.EOS or "France" not in request_["prompt"]
     if record.config.mode == "raw":
         prompt = b"".join(map(builtin_pair.pieces.piece, record.prompt_ids)).decode()
         assert prompt == request_["prompt"]
 
 
-@pytest.mark.slow
-def test_a_finished_answer_ends_at_the_end_of_sequence_token(builtin_pair):
-    record, end = run(builtin_pair, prompt="What is the capital of France? Answer in one short sentence.")
-    lane = record.lanes[SPECULATIVE]
-    assert lane.finish is Finish.EOS and lane.ids[-1] in builtin_pair.eos_ids
-    check_sameness(record, end)
-
-
 def test_a_prompt_beyond_the_context_is_refused(builtin_pair, monkeypatch):
     monkeypatch.setattr(builtin_pair.target.config, "max_position_embeddings", 64)
-    with pytest.raises(UserError, match="shorten it"):
+    with pytest.raises(UserError, match="Shorten it"):
         run(builtin_pair, prompt="word " * 100, mode="raw", max_new_tokens=4)
 
 
@@ -204,9 +162,8 @@ def test_a_prompt_beyond_the_context_is_refused(builtin_pair, monkeypatch):
     [(BUILT_IN_DRAFT, 24_000_000), (BUILT_IN_FEATURE_DRAFT, 40_000_000), (BUILT_IN_N_GRAM, 9_000_000)],
 )
 def test_the_builtin_drafts_are_small_and_come_with_their_cards(folder, most):
-    shards = list(folder.glob("*.safetensors"))
-    assert shards and max(path.stat().st_size for path in shards) <= 9_000_000
-    assert sum(path.stat().st_size for path in shards) <= most
+    sizes = [path.stat().st_size for path in folder.glob("*.safetensors")]
+    assert 0 < max(sizes) <= 9_000_000 and sum(sizes) <= most
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "apache-2.0" in card.lower() and "acceptance" in card.lower()
 

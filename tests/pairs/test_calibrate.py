@@ -1,4 +1,4 @@
-"""Pass costs, and the rule for the precision."""
+"""Pass costs."""
 
 import itertools
 from types import SimpleNamespace
@@ -12,7 +12,6 @@ from specdemo.engine.rules import GreedyRule
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs import calibrate
 from specdemo.pairs.calibrate import interleaved, measure_draft, measure_target, scatter
-from specdemo.pairs.hardware import precision_for
 from specdemo.records.trace import Calibration
 
 
@@ -38,7 +37,7 @@ def test_a_busy_machine_gives_a_rough_calibration(monkeypatch):
 
 
 def test_a_draft_step_is_compared_with_the_target_passes_of_the_same_moment(monkeypatch):
-    """The machine is three times slower than when the target was measured alone."""
+    # The machine is three times slower than when the target was measured alone.
     model, clock = tiny_llama(7, 0, torch.float32), [0.0]
     target, draft = ModelRuntime(model), ModelRuntime(model)
     for owner, seconds in ((target, 3.0), (draft, 0.3)):
@@ -79,9 +78,3 @@ def test_measured_costs_are_positive_and_relative_to_one_pass():
     drafter = DraftModelDrafter(ModelRuntime(model))
     drafted = measure_draft(costs, ModelRuntime(model), drafter, GreedyRule())
     assert drafted.c > 0 and drafted.scatter >= costs.scatter and drafted.v == costs.v
-
-
-@pytest.mark.parametrize(("capability", "chosen"), [((7, 5), "fp32"), ((8, 0), "bf16"), ((9, 0), "bf16")])
-def test_the_precision_follows_from_the_gpu(capability, chosen, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert precision_for(torch.device("cuda")) == chosen

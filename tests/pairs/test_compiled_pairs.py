@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 import transformers
-from helpers.on_disk import run, save
-from helpers.tiny import byte_tokenizer, nearby, tiny_llama
+from helpers.on_disk import own_text, run, save, save_pair
+from helpers.tiny import byte_tokenizer
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdemo.models.compiled import llama as compiled_llama
@@ -53,7 +53,6 @@ LAYERS = {
     "gpt2": ("GPT2Config", OLD),  # only its head is a plain linear layer
 }
 """Architectures whose linear layers are compiled."""
-TEXT = {"max_new_tokens": 40, "drafter": "prompt-lookup"}
 
 
 def model_of(name: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -64,21 +63,21 @@ def model_of(name: str, dtype: torch.dtype) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(config).eval().to(dtype)
 
 
-def own_text(model: PreTrainedModel, prompt: list[int], tokens: int) -> list[int]:
-    """Return transformers' own greedy text in fp32, with the whole text processed for every token."""
-    ids = torch.tensor([prompt])
-    options = {"do_sample": False, "max_new_tokens": tokens, "use_cache": False}
-    return model.float().generate(ids, **options)[0, len(prompt) :].tolist()
+QUICK = {("llama", torch.bfloat16), ("gpt-neox", torch.float16)}
+CASES = [
+    pytest.param(name, dtype, marks=() if (name, dtype) in QUICK else pytest.mark.slow)
+    for name in (*WHOLE, *LAYERS)
+    for dtype in (torch.bfloat16, torch.float16)
+]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
-@pytest.mark.parametrize("name", [*WHOLE, *LAYERS])
+@pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_greedy_text_is_transformers_own_in_fp32_with_the_stored_weights(name, dtype, tmp_path):
     folder = save(model_of(name, dtype), TOKENIZER, tmp_path)
     pair = load_sources(Sources(folder, "none", device="cpu"))
-    record, end = run(pair, **TEXT)
+    record, end = run(pair, max_new_tokens=40, drafter="prompt-lookup")
     stored = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    expected = own_text(stored, list(record.prompt_ids), TEXT["max_new_tokens"])
+    expected = own_text(stored, record, 40)
     assert len(set(expected)) > 3, "a text that repeats itself proves little"
     assert list(record.lanes["speculative"].ids) == list(record.lanes["baseline"].ids) == expected
     assert end["badge"]["kind"] == "same"
@@ -91,9 +90,7 @@ def test_greedy_text_is_transformers_own_in_fp32_with_the_stored_weights(name, d
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A target and a draft model that agrees sometimes."""
-    target = tiny_llama(len(TOKENIZER), 0, torch.float32, spread=0.4)
-    models = {"target": target.bfloat16(), "draft": nearby(target, 1, 0.03).bfloat16()}
-    return [save(model, TOKENIZER, tmp_path_factory.mktemp(name)) for name, model in models.items()]
+    return save_pair(tmp_path_factory, noise=0.03, spread=0.4, dtype=torch.bfloat16)
 
 
 def text_of(pair) -> list[int]:
@@ -103,8 +100,17 @@ def text_of(pair) -> list[int]:
     return list(record.lanes["speculative"].ids)
 
 
-def test_without_torchs_threads_torchs_modules_run_and_the_page_says_so(folders, monkeypatch, caplog):
-    expected = text_of(load_sources(Sources(*folders, device="cpu")))
+@pytest.fixture(scope="module")
+def expected(folders):
+    """The text of compiled passes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specdemo.pairs.calibrate.REPEATS", 1)
+        return text_of(load_sources(Sources(*folders, device="cpu")))
+
+
+def test_without_torchs_threads_torchs_modules_run_and_the_page_says_so(
+    folders, expected, monkeypatch, caplog
+):
     monkeypatch.setattr(openmp, "library", lambda: None)
     with caplog.at_level(logging.WARNING):
         pair = load_sources(Sources(*folders, device="cpu"))
@@ -130,13 +136,10 @@ def test_without_numba_a_pair_loads_and_runs(folders):
     assert done.stdout.strip().endswith("Passes are not compiled, because numba is not installed.")
 
 
-def test_compiled_passes_that_compute_something_else_are_not_used(folders, monkeypatch, caplog):
-    expected = text_of(load_sources(Sources(*folders, device="cpu")))
+def test_compiled_passes_that_compute_something_else_are_not_used(folders, expected, monkeypatch, caplog):
     right = compiled_llama.rotations_of
 
-    def turned(rotary, most):
-        return lambda positions: right(rotary, most)(positions)[::-1]
-
+    turned = lambda rotary, most: lambda positions: right(rotary, most)(positions)[::-1]  # noqa: E731
     monkeypatch.setattr(compiled_llama, "rotations_of", turned)
     with caplog.at_level(logging.WARNING):
         pair = load_sources(Sources(*folders, device="cpu"))
@@ -151,3 +154,4 @@ def test_in_every_precision_both_models_are_compiled(folders, precision):
     pair = load_sources(Sources(*folders, device="cpu", precision=precision))
     assert isinstance(pair.target, CompiledLlama) and isinstance(pair.draft, CompiledLlama)
     assert pair.precision == precision and text_of(pair)
+    assert pair.precision_reason == f"Weights in {precision}; all arithmetic in fp32."

@@ -1,15 +1,16 @@
-"""The device of each model; pairs on several devices, in parts, or moved after loading."""
+"""Pairs on several devices, in parts, or moved after loading."""
 
 import copy
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from helpers.labelled import Labels
-from helpers.on_disk import run, save
+from helpers.on_disk import run, save, save_pair
 from helpers.tiny import (
+    PLANTED_V,
     baseline_rounds,
     byte_tokenizer,
     config_for,
@@ -18,8 +19,6 @@ from helpers.tiny import (
     tiny_llama,
     tiny_pair,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
@@ -27,6 +26,9 @@ from specdemo.drafters.factory import DrafterSpec, make_drafter
 from specdemo.drafters.other_device import DistantRule
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.rules import RejectionRule, rule_for
+from specdemo.lab.conditions import CONDITIONS
+from specdemo.lab.points import EXPERIMENTS
+from specdemo.lab.throughput import measure_batches
 from specdemo.models.attention import ATTENTION
 from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.draft_files import count_parameters
@@ -35,21 +37,24 @@ from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs import load as models
 from specdemo.pairs import model_loader
+from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.compatible import require_rollback
-from specdemo.pairs.hardware import Placement, free_ram, plan
+from specdemo.pairs.hardware import Placement
 from specdemo.pairs.hub import Files
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.model_loader import Loader
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import Sources
+from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.drafter_kinds import EARLY_EXIT, KINDS
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import PieceTable
-from specdemo.records.trace import Rule
+from specdemo.records.trace import Calibration, Rule
+from specdemo.service.jobs import JOB_SPECS, checked, perform
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
 
-GPUS = ("cuda:0", "cuda:1", "cuda:2")
 ON_CPU, ON_GPU = (Loader("fp32", Placement(name, name), None) for name in ("cpu", "cuda"))
 
 
@@ -57,103 +62,9 @@ def refuse():
     raise AssertionError("the model is loaded again")
 
 
-@pytest.mark.parametrize(
-    ("free", "target", "draft", "expected"),
-    [
-        ((10,), 8, 4, Placement("cuda:0", "cuda:0")),  # one device takes both; whether they fit is seen then
-        ((10, 10), 8, 4, Placement("cuda:0", "cuda:1")),
-        ((10, 20), 8, 4, Placement("cuda:1", "cuda:0")),
-        ((20, 3), 8, 4, Placement("cuda:0", "cuda:0")),
-        ((20, 3, 5), 8, 4, Placement("cuda:0", "cuda:2")),
-        ((10, 10), 14, 2, Placement("cuda:0", "cuda:0", {"cuda:0": 8, "cuda:1": 10})),
-        ((10, 12), 14, 2, Placement("cuda:0", "cuda:1", {"cuda:0": 10, "cuda:1": 10})),
-        # Each fits on some device, but both do not fit at once.
-        ((10, 3), 8, 4, Placement("cuda:0", "cuda:0", {"cuda:0": 6, "cuda:1": 3})),
-    ],
-)
-def test_models_go_to_devices_with_enough_memory(free, target, draft, expected):
-    assert plan(dict(zip(GPUS, free, strict=False)), target, draft) == expected
-
-
-@pytest.mark.parametrize("target", [17, 40])
-def test_models_that_are_too_large_for_the_gpus_are_refused(target):
-    with pytest.raises(UserError, match=r"need \d+ GB and the 2 devices here have 20 GB free; choose"):
-        plan({"cuda:0": 10 * 10**9, "cuda:1": 10 * 10**9}, target * 10**9, 4 * 10**9)
-
-
-@given(
-    free=st.lists(st.integers(0, 50), min_size=2, max_size=3),
-    target=st.integers(1, 60),
-    draft=st.integers(0, 60),
-)
-def test_a_plan_never_puts_more_on_a_device_than_it_holds(free, target, draft):
-    room = dict(zip(GPUS, free, strict=False))
-    try:
-        found = plan(room, target, draft)
-    except UserError:
-        assert target + draft > sum(free) or draft > max(free)
-        return
-    room[found.draft] -= draft
-    if found.shards is None:
-        room[found.target] -= target
-    else:
-        assert sum(found.shards.values()) >= target
-        room = {device: left - found.shards[device] for device, left in room.items()}
-    assert min(room.values()) >= 0
-
-
-MEMINFO = "MemTotal:  16000 kB\nMemAvailable:   8000 kB\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, 8_192_000),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b\n",
-                "sys/fs/cgroup/a/b/memory.max": "max\n",
-                "sys/fs/cgroup/a/b/memory.current": "1000\n",
-                "sys/fs/cgroup/a/memory.max": "5000\n",
-                "sys/fs/cgroup/a/memory.current": "4000\n",
-                "sys/fs/cgroup/a/memory.stat": "anon 7\ninactive_file 300\n",
-            },
-            1300,
-        ),
-        (
-            {
-                "proc/self/cgroup": "4:memory:/docker/x\n3:cpu:/docker/x\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000",
-                "sys/fs/cgroup/memory/memory.usage_in_bytes": "2500",
-            },
-            0,
-        ),
-        (
-            {
-                "proc/self/cgroup": "0::/\n",
-                "sys/fs/cgroup/memory.max": "900000000000",
-                "sys/fs/cgroup/memory.current": "1",
-            },
-            8_192_000,
-        ),
-    ],
-)
-def test_free_ram_respects_the_containers_limits(tmp_path, files, expected):
-    for name, text in {"proc/meminfo": MEMINFO, **files}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert free_ram(tmp_path) == expected
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Folders of a small Llama as target and of a draft near it."""
-    tokenizer = byte_tokenizer()
-    target = tiny_llama(len(tokenizer), 0, torch.float32)
-    return [
-        save(model, tokenizer, tmp_path_factory.mktemp(name))
-        for name, model in (("target", target), ("draft", nearby(target, 1, 0.03)))
-    ]
+    return save_pair(tmp_path_factory, noise=0.03)
 
 
 def test_several_gpus_are_planned_for_and_an_explicit_device_is_not(folders, monkeypatch):
@@ -181,29 +92,17 @@ def test_several_gpus_are_planned_for_and_an_explicit_device_is_not(folders, mon
 
 def in_parts(folder: str, scratch) -> nn.Module:
     """Return the target with a layer on disk, which accelerate loads in every pass."""
-    model = AutoModelForCausalLM.from_pretrained(
+    parts = ("model.embed_tokens", "model.rotary_emb", "model.layers.0", "model.norm", "lm_head")
+    return AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=torch.float32,
         attn_implementation=ATTENTION,
-        device_map={
-            "model.embed_tokens": "cpu",
-            "model.rotary_emb": "cpu",
-            "model.layers.0": "cpu",
-            "model.layers.1": "disk",
-            "model.norm": "cpu",
-            "lm_head": "cpu",
-        },
+        device_map=dict.fromkeys(parts, "cpu") | {"model.layers.1": "disk"},
         offload_folder=str(scratch),
-    )
-    return model.eval()
+    ).eval()
 
 
-def pair_of(target: nn.Module, draft: nn.Module) -> Pair:
-    tokenizer = byte_tokenizer()
-    return Pair("in parts", "whole", target, draft, None, tokenizer, "fp32", PieceTable(tokenizer))
-
-
-@pytest.mark.parametrize("drafter", ["draft-model", "early-exit", "lookup+model"])
+@pytest.mark.parametrize("drafter", ["early-exit", "lookup+model"])
 def test_a_target_in_parts_writes_the_same_as_in_one_piece(folders, tmp_path, drafter):
     target = in_parts(folders[0], tmp_path)
     assert any(weight.is_meta for weight in target.parameters()), "nothing was left out"
@@ -212,7 +111,7 @@ def test_a_target_in_parts_writes_the_same_as_in_one_piece(folders, tmp_path, dr
     whole = load_sources(Sources(*folders, device="cpu", precision="fp32"))
     assert isinstance(whole.target, CompiledLlama)
     expected = run(whole, drafter=drafter, max_new_tokens=24)[0]
-    record, end = run(pair_of(target, whole.draft), drafter=drafter, max_new_tokens=24)
+    record, end = run(replace(whole, target=target, costs=PassCosts()), drafter=drafter, max_new_tokens=24)
     assert end["badge"]["kind"] == "same"
     assert record.lanes["speculative"].ids == expected.lanes["speculative"].ids
 
@@ -284,28 +183,21 @@ def test_a_draft_on_another_device_drafts_the_same(rule, drafter):
     pair = tiny_pair()
     settings = {"drafter": drafter, "rule": rule, "temperature": 0 if rule is Rule.GREEDY else 0.8}
     here, there = (run(one, max_new_tokens=24, **settings)[0] for one in (pair, apart(pair)))
-    assert here.lanes["speculative"].ids == there.lanes["speculative"].ids
-    drafted = [
-        [[token.id for token in round_.drafted] for round_ in record.lanes["speculative"].rounds]
+    drafted, elsewhere = (
+        [([token.id for token in one.drafted], one.emitted) for one in record.lanes["speculative"].rounds]
         for record in (here, there)
-    ]
-    assert drafted[0] == drafted[1]
+    )
+    assert drafted == elsewhere
 
 
-class CountedRule(RejectionRule):
-    """Keeps the random numbers that it returns."""
-
-    def uniforms(self, count):
-        self.given = [*getattr(self, "given", []), super().uniforms(count)]
-        return self.given[-1]
-
-
-def test_a_draft_on_another_device_uses_the_runs_own_random_numbers():
-    rule = CountedRule(config_for(Rule.REJECTION), torch.device("cpu"))
+def test_a_draft_on_another_device_uses_the_runs_own_random_numbers(monkeypatch):
+    rule, given = RejectionRule(config_for(Rule.REJECTION), torch.device("cpu")), []
+    drawn = rule.uniforms
+    monkeypatch.setattr(rule, "uniforms", lambda count: given.append(drawn(count)) or given[-1])
     distant = DistantRule(rule, torch.device("cpu"))
     distant.start()
     taken = torch.cat([distant.uniforms(1), distant.uniforms(2), distant.uniforms(1)])
-    assert len(rule.given) == 2 and torch.equal(taken, rule.given[1][:4])
+    assert len(given) == 2 and torch.equal(taken, given[1][:4])
     distant.start()
     assert not torch.equal(distant.uniforms(4), taken)
 
@@ -348,3 +240,88 @@ def test_a_model_made_for_another_device_computes_the_same_and_stays_tied(folder
     assert type(made.layers[0].qkv) is nn.Linear
     for moved in (made, made.to(torch.float64)):
         assert emitted(baseline_rounds(moved, [5, 9, 17], config_for(max_new_tokens=24))) == expected
+
+
+# Every kind of job on two devices
+
+HERE, THERE = torch.device("xpu:0"), torch.device("xpu:1")
+RUN = {"prompt": "abcabcab", "mode": "raw", "max_new_tokens": 8, "draft_alone": True}
+SAMPLED = {"temperature": 0.8, "rule": "rejection"}
+DISTRIBUTION = {"proof": "distribution", "prompt": "abc", "draws": 20}
+JOBS = [
+    ("run", RUN),
+    ("run", RUN | SAMPLED | {"k": "auto"}),
+    ("run", RUN | SAMPLED | {"rule": "shared-noise", "drafter": "lookup+model"}),
+    ("run", RUN | {"drafter": "early-exit"}),
+    ("run", RUN | {"drafter": "prompt-lookup"}),
+    ("play", {"text": "abc", "draft": "de"}),
+    ("class", {"text": "abc", "drafts": ["de", "f"]}),
+    ("prove", DISTRIBUTION),
+    ("prove", DISTRIBUTION | {"rule": "no-residual"}),
+]
+LONG_JOBS = [
+    ("calibrate", {}),
+    ("prove", {"proof": "greedy", "prompts": 1}),
+    ("prove", {"proof": "shared-noise", "prompts": 1}),
+    *(("measure", {"experiment": name, "max_new_tokens": 4, "prompts": 1}) for name in EXPERIMENTS),
+    *(("measure", {"experiment": name, "max_new_tokens": 4}) for name in CONDITIONS),
+    *(("quiz", {"question": number}) for number in range(1, len(QUESTIONS) + 1)),
+]
+
+
+def test_every_kind_of_job_is_tried():
+    assert {kind for kind, _ in JOBS + LONG_JOBS} == set(JOB_SPECS)
+
+
+def placed(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return the model on a device that need not exist; call it while ``Labels`` are open."""
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                module._parameters[name] = nn.Parameter(weight.data.to(device), requires_grad=False)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = buffer.to(device)
+    return model
+
+
+@pytest.fixture
+def two_devices(monkeypatch):
+    """A pair on two devices, whose costs are given."""
+    monkeypatch.setattr(torch, "Generator", lambda *_, made=torch.Generator: made())
+    tokenizer = byte_tokenizer()
+    target = tiny_llama(len(tokenizer), 0, torch.float32, spread=0.4)
+    draft, id_map = nearby(target, 1, 0.05), torch.arange(len(tokenizer) - 4)
+    draft.lm_head = nn.Linear(16, len(id_map), bias=False)
+    draft.lm_head.weight.data = target.lm_head.weight.data[: len(id_map)]
+    target, draft = FusedLlama(target), FusedLlama(draft)
+    costs = Calibration(step_s=1e-3, c=0.1, v=PLANTED_V, row_floor=1)
+    monkeypatch.setattr(Lanes, "calibrate", lambda *_: costs)
+    monkeypatch.setattr(PassCosts, "of_target", lambda *_: costs)
+    with Labels():
+        yield Pair(
+            target_name="tiny target",
+            draft_name="tiny draft",
+            target=placed(target, HERE),
+            draft=placed(draft, THERE),
+            id_map=id_map.to(THERE),
+            tokenizer=tokenizer,
+            precision="fp32",
+            pieces=PieceTable(tokenizer),
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_"),
+    [*JOBS, *LONG_JOBS],
+    ids=lambda value: str(value)[:60],
+)
+def test_target_and_draft_may_be_on_two_devices(two_devices, kind, request_):
+    assert (two_devices.device, two_devices.draft_device) == (HERE, THERE)
+    events = list(perform(two_devices, checked(kind, request_), lambda: False))
+    assert events and all(event["type"] != "error" for event in events)
+
+
+def test_passes_over_batches_are_measured_on_each_models_device(two_devices):
+    [point] = measure_batches(two_devices, 2, 0.5, rows=(2,))
+    assert point.rows == 2 and point.c > 0

@@ -1,29 +1,14 @@
-"""Presets: the facts about their models, and loading such models from the hub and from its cache."""
-
-import shutil
-from dataclasses import replace
-from pathlib import Path
+"""Presets: the facts about their models, and the memory that they need."""
 
 import pytest
 import torch
 import transformers
-from helpers.hub_cache import NEWEST, Hub, put, served, use_cache
-from helpers.on_disk import run
-from helpers.tiny import byte_tokenizer, nearby, tiny_llama
-from huggingface_hub import constants, file_download
 from transformers import AutoModelForCausalLM
 
 from specdemo.asset_paths import BUILT_IN
-from specdemo.pairs.hub import fetch_checkpoint
-from specdemo.pairs.load import load_sources
 from specdemo.pairs.presets import LOADED_BYTES, PRESETS, fitting, preset_named
-from specdemo.pairs.sources import Sources
 from specdemo.records.limits import PRECISIONS, UserError
-from specdemo.records.trace_file import load as read_trace
 
-pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
-
-ON_CPU = {"device": "cpu", "precision": "fp32"}
 QWEN = {"vocab_size": 151_936, "tie_word_embeddings": True}
 PYTHIA = {"vocab_size": 50_304}
 
@@ -64,6 +49,7 @@ PUBLISHED = {
 CHECKPOINTS = {model.name: model for preset in PRESETS[1:] for model in (preset.target, preset.draft)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_models_parameters_are_the_sum_over_its_architecture(name):
     kind, settings = PUBLISHED[name]
@@ -72,6 +58,7 @@ def test_a_models_parameters_are_the_sum_over_its_architecture(name):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     said = CHECKPOINTS[name]
+    assert len(said.revision) == 40 and int(said.revision, 16)
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     assert (said.parameters, said.embedding, said.tied) == (
         sum(weight.numel() for weight in model.parameters()),
@@ -85,11 +72,6 @@ def test_every_preset_is_found_by_its_name_and_no_other():
     assert [preset_named(preset.name) for preset in PRESETS] == list(PRESETS)
     with pytest.raises(UserError, match=r"^Unknown pair of models 'gpt5'; choose one of: built-in, qwen2"):
         preset_named("gpt5")
-
-
-def test_revisions_are_commits():
-    for model in CHECKPOINTS.values():
-        assert model.revision is None or (len(model.revision) == 40 and int(model.revision, 16))
 
 
 def test_the_memory_needed_counts_both_models_at_their_largest():
@@ -111,171 +93,3 @@ def test_presets_that_fit_are_listed_for_a_precision():
     exactly = preset_named("pythia-1.4b").needed_bytes("fp32")
     assert "pythia-1.4b" in {preset.name for preset in fitting(exactly, "fp32")}
     assert "pythia-1.4b" not in {preset.name for preset in fitting(exactly - 1, "fp32")}
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """A small checkpoint of a hub, with files that must not be fetched."""
-    folder = tmp_path_factory.mktemp("checkpoint")
-    tokenizer = byte_tokenizer()
-    tiny_llama(len(tokenizer), 0, torch.float32).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "pytorch_model.bin").write_bytes(b"pickle")
-    (folder / "modeling_evil.py").write_text("raise SystemExit")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def draft_checkpoint(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("draft")
-    tokenizer = byte_tokenizer()
-    nearby(tiny_llama(len(tokenizer), 0, torch.float32), 1, 0.02).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_a_preset_loads_from_the_hubs_cache_and_writes_what_its_target_writes(
-    checkpoint, draft_checkpoint, tmp_path, monkeypatch
-):
-    preset = preset_named("smollm2-1.7b")
-    use_cache(monkeypatch, tmp_path)
-    put(tmp_path, preset.target.name, checkpoint, preset.target.revision)
-    put(tmp_path, preset.draft.name, draft_checkpoint, preset.draft.revision)
-    record, end = run(load_sources(replace(preset.sources, **ON_CPU)), max_new_tokens=24)
-    assert end["badge"]["kind"] == "same"
-    prompt = torch.tensor([record.prompt_ids])
-    target = AutoModelForCausalLM.from_pretrained(checkpoint)
-    expected = target.generate(prompt, do_sample=False, max_new_tokens=24, use_cache=False)
-    assert list(record.lanes["speculative"].ids) == expected[0, prompt.shape[1] :].tolist()
-    assert any(round_.accepted for round_ in record.lanes["speculative"].rounds)
-    assert record.pair.items() <= vars(preset.sources).items() and len(record.pair) == 4
-    assert read_trace(record.to_json()).pair == record.pair
-
-
-def test_the_newest_revision_is_resolved_and_recorded(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
-    use_cache(monkeypatch, tmp_path)
-    put(tmp_path, "some/target", checkpoint, "a" * 40)
-    pair = load_sources(Sources("some/target", str(draft_checkpoint), **ON_CPU))
-    assert (pair.target_revision, pair.draft_revision) == ("a" * 40, None)
-    assert run(pair)[0].pair == {
-        "target": "some/target",
-        "draft": str(draft_checkpoint),
-        "target_revision": "a" * 40,
-    }
-
-
-def no_weights(folder: Path, into: Path) -> Path:
-    """Copy a checkpoint without its safetensors, so that its weights are only in a pickle."""
-    shutil.copytree(folder, into, ignore=shutil.ignore_patterns("*.safetensors"))
-    return into
-
-
-@pytest.mark.parametrize("source", ["folder", "hub"])
-def test_a_checkpoint_of_pickles_is_refused(checkpoint, tmp_path, monkeypatch, source):
-    use_cache(monkeypatch, tmp_path / "hub")
-    name = str(no_weights(checkpoint, tmp_path / "pickled"))
-    if source == "hub":
-        put(tmp_path / "hub", "some/pickled", Path(name))
-        name = "some/pickled"
-    with pytest.raises(UserError, match=f"^{name} has no weights in safetensors files, .* choose [^.]*\\.$"):
-        load_sources(Sources(name, str(checkpoint), **ON_CPU))
-
-
-@pytest.mark.parametrize(
-    ("name", "revision", "words"),
-    [
-        (
-            "some/target",
-            "b" * 40,
-            f"Cannot load some/target at revision {'b' * 40}: .* HF_HUB_OFFLINE is set",
-        ),
-        ("some/other", None, "Cannot load some/other: it is not complete in"),
-        ("no model of this name", None, "there is no such folder, and it is no hub id"),
-        ("{folder}", "main", "is a folder and has no revision main"),
-    ],
-)
-def test_a_model_that_is_not_in_the_cache_is_named(checkpoint, tmp_path, monkeypatch, name, revision, words):
-    use_cache(monkeypatch, tmp_path)
-    put(tmp_path, "some/target", checkpoint)
-    with pytest.raises(UserError, match=words):
-        target = name.format(folder=checkpoint)
-        load_sources(Sources(target, str(checkpoint), target_revision=revision, **ON_CPU))
-
-
-@pytest.fixture
-def hub(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
-    """A hub on this machine instead of the real one, and an empty cache."""
-    use_cache(monkeypatch, tmp_path / "hub")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)
-    monkeypatch.setattr(file_download.time, "sleep", lambda _seconds: None)
-    hub = Hub()
-    hub.models = {"some/target": checkpoint, "some/draft": draft_checkpoint}
-    with served(hub) as address:
-        monkeypatch.setattr(constants, "ENDPOINT", address)
-        template = address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        yield hub
-
-
-def test_a_download_shows_its_progress_and_fetches_only_needed_files(hub, monkeypatch):
-    shown = []
-    sources = Sources("some/target", "some/draft", **ON_CPU)
-    pair = load_sources(sources, progress=lambda text, share: shown.append((text, share)))
-    assert (pair.target_revision, pair.draft_revision) == (NEWEST, NEWEST)
-    assert sorted({name.rpartition(".")[2] for name in hub.asked}) == ["jinja", "json", "safetensors"]
-    shares = [share for _, share in shown]
-    assert shares == sorted(shares) and shares[-1] == 1.0
-    texts = [text for text, _ in shown]
-    for model in ("some/target", "some/draft"):
-        assert sum(text.startswith(f"Fetching {model} (") for text in texts) > 3
-        assert sum(text == f"Loading {model}" for text in texts) > 3
-    fetched = {text for text in texts if text.startswith("Fetching")}
-    assert len(fetched) == 2 and all(text.endswith(" MB)") for text in fetched)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    again = fetch_checkpoint("some/target")
-    assert again.revision == NEWEST and (again.folder / "model.safetensors").is_file()
-
-
-def test_a_download_that_breaks_off_is_reported_and_resumed(hub):
-    hub.broken = {"model.safetensors": 10**6}
-    with pytest.raises(UserError, match=r"^Fetching some/target failed \(.*\); check the connection and"):
-        fetch_checkpoint("some/target")
-    assert hub.asked.count("config.json") == 1
-    hub.broken = {"model.safetensors": 1}
-    found = fetch_checkpoint("some/target")
-    assert (found.folder / "model.safetensors").read_bytes() == (
-        hub.models["some/target"] / "model.safetensors"
-    ).read_bytes()
-    assert hub.asked.count("config.json") == 1, "a complete file is not fetched again"
-
-
-@pytest.mark.parametrize(
-    ("name", "revision", "words"),
-    [
-        ("some/nothing", None, "the hub has none of that name, or it is private"),
-        ("some/target", "c" * 40, f"it has no revision {'c' * 40}; check the revision"),
-        ("some/gated", None, "some/gated is gated: accept its licence at http://127.0.0.1"),
-    ],
-)
-def test_a_refusal_of_the_hub_is_explained(hub, name, revision, words):
-    hub.gated = {"some/gated"}
-    with pytest.raises(UserError, match=words):
-        fetch_checkpoint(name, revision)
-
-
-def test_an_unreachable_hub_is_reported(tmp_path, monkeypatch):
-    use_cache(monkeypatch, tmp_path)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match="the hub cannot be reached and the cache lacks it"):
-        fetch_checkpoint("some/target")
-
-
-def test_a_full_disk_is_reported(hub, monkeypatch):
-    def full(*_arguments, **_options):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(file_download, "http_get", full)
-    with pytest.raises(UserError, match=r"^The disk is full while fetching some/target; make room"):
-        fetch_checkpoint("some/target")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.on_disk import save
 from helpers.tiny import byte_tokenizer, tiny_llama
 from helpers.tiny_training import EOS, TAPS, VOCAB, random_prompts
 
@@ -12,13 +13,11 @@ from specdemo.training.labelled_text import read_text, write_text
 
 @pytest.fixture(scope="module")
 def target():
-    """Return a tiny target whose text can be learned."""
     return tiny_llama(VOCAB, 1, torch.float32, spread=0.5)
 
 
 @pytest.fixture(scope="module")
 def text(target, tmp_path_factory):
-    """Return text that the target wrote, with states."""
     folder = tmp_path_factory.mktemp("text")
     write_text(target, random_prompts(900), EOS, folder, 20, seed=0, taps=TAPS)
     target.set_attn_implementation(ATTENTION)
@@ -27,12 +26,9 @@ def text(target, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return the folder of a tiny target with its tokenizer."""
-    path = tmp_path_factory.mktemp("target")
     tokenizer = byte_tokenizer()
-    tiny_llama(len(tokenizer), 0, torch.float32, context=1024).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return str(path)
+    model = tiny_llama(len(tokenizer), 0, torch.float32, context=1024)
+    return save(model, tokenizer, tmp_path_factory.mktemp("target"))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The texts of ``specdemo write``: proposed prompts, the filter, rounds, files, and labels for a training."""
+"""The texts of ``specdemo write``: prompts, batches, files, and labels for a training."""
 
 import json
 
@@ -52,8 +52,8 @@ def target(tokenizer):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Make a round consist of a few short texts."""
-    for name, value in {"PROPOSED": 24, "POOLED": 4, "FREE": 4, "POOL_ROUNDS": 2}.items():
+    """Make a batch consist of a few short texts."""
+    for name, value in {"PROPOSED": 24, "POOLED": 4, "FREE": 4, "POOL_BATCHES": 2}.items():
         monkeypatch.setattr(corpus, name, value)
     for name in ("PROPOSAL_TOKENS", "ANSWER_TOKENS", "FREE_TOKENS"):
         monkeypatch.setattr(corpus, name, 24)
@@ -95,18 +95,17 @@ def test_a_prompt_is_used_once_and_few_open_alike():
     assert chosen.take("What is the best of all of these, then?", alone=False)
 
 
-def test_a_round_has_texts_of_every_kind_and_the_seed_determines_it(small, target, tokenizer):
+def ids(parts):
+    return [text.ids.tolist() for part in parts for text in part.texts]
+
+
+def test_a_batch_has_texts_of_every_kind_and_the_seed_determines_it(small, target, tokenizer):
     def write(seed):
-        return CorpusWriter(target, tokenizer, [], seed, StageClock("writing")).round(0)
+        return CorpusWriter(target, tokenizer, [], seed, StageClock("writing")).write_batch(0)
 
-    made = write(0)
+    made, same, other = write(0), write(0), write(1)
     assert [part.kind for part in made] == ["free", "pool", "proposed", "second turn", "third turn", "edit"]
-    assert [part.texts for part in made if part.kind in ("free", "pool", "proposed")]
-    same, other = write(0), write(1)
-
-    def ids(parts):
-        return [text.ids.tolist() for part in parts for text in part.texts]
-
+    assert all(part.texts for part in made[:4])
     assert ids(made) == ids(same) != ids(other)
     (end,) = eos_ids_of(target, tokenizer)
     for part in made:
@@ -114,18 +113,11 @@ def test_a_round_has_texts_of_every_kind_and_the_seed_determines_it(small, targe
             assert 0 < text.start <= len(text.ids)
             assert text.ended == (int(text.ids[-1]) == end)
             assert end not in text.ids[text.start : -1]
-
-
-def test_a_second_turn_follows_an_answer_of_the_first(small, target, tokenizer):
-    made = {
-        part.kind: part for part in CorpusWriter(target, tokenizer, [], 3, StageClock("writing")).round(0)
-    }
-    first = [text.ids.tolist() for text in made["proposed"].texts]
-    assert made["second turn"].texts
-    for text in made["second turn"].texts:
-        ids = text.ids.tolist()
-        assert any(ids[: len(before)] == before for before in first)
-        assert tokenizer.decode(ids[: text.start]).endswith("<s>assistant: ")
+    first = ids(made[2:3])
+    for text in made[3].texts:
+        second = text.ids.tolist()
+        assert any(second[: len(before)] == before for before in first)
+        assert tokenizer.decode(second[: text.start]).endswith("<s>assistant: ")
 
 
 def test_labels_of_texts_read_are_those_of_texts_written(target, tmp_path):
@@ -153,9 +145,8 @@ def test_labelling_stops_at_its_deadline_and_continues_after_an_interruption(tar
     label_texts(target, texts, tmp_path / "cut", seed=0, seconds=0.0)
     assert len(read_text(tmp_path / "cut")) == 4
     label_texts(target, texts, tmp_path / "cut", seed=0)
-    whole, cut = read_text(tmp_path / "whole"), read_text(tmp_path / "cut")
-    assert [row.ids.tolist() for row in whole] == [row.ids.tolist() for row in cut]
-    assert len(whole) == len(texts)
+    whole, cut = ([row.ids.tolist() for row in read_text(tmp_path / name)] for name in ("whole", "cut"))
+    assert whole == cut and len(whole) == len(texts)
 
 
 def test_a_text_that_repeats_itself_is_found():
@@ -175,20 +166,25 @@ def test_texts_come_back_from_a_file_as_they_were(tmp_path):
     assert len(load_texts(tmp_path, "here")) == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"rubbish"])
-def test_a_damaged_file_is_refused(tmp_path, content):
-    text_path(tmp_path, 0).write_bytes(content)
-    with pytest.raises(UserError, match="holds no texts"):
+@pytest.mark.parametrize("content", [b"", b"rubbish", None])
+def test_damaged_files_and_empty_folders_are_refused(tmp_path, content):
+    if content is not None:
+        text_path(tmp_path, 0).write_bytes(content)
+    with pytest.raises(UserError, match=r"contains no texts; .*specdemo write"):
         load_texts(tmp_path, "here")
 
 
+def test_a_text_without_tokens_of_the_target_gives_no_labels(target, tmp_path):
+    with pytest.raises(UserError, match="no text written by this target"):
+        label_texts(target, [WrittenText(np.array([1, 2]), 2)], tmp_path, seed=0)
+
+
 def test_texts_of_another_target_are_refused(tmp_path):
-    claim_folder(tmp_path, "one")
-    claim_folder(tmp_path, "one")
-    with pytest.raises(UserError, match="texts of one"):
-        claim_folder(tmp_path, "other")
-    with pytest.raises(UserError, match="texts of one"):
-        load_texts(tmp_path, "other")
+    for _ in range(2):
+        claim_folder(tmp_path, "one")
+    for use in (claim_folder, load_texts):
+        with pytest.raises(UserError, match="texts of another target, one"):
+            use(tmp_path, "other")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", b"[" * 100_000])
@@ -196,23 +192,15 @@ def test_a_damaged_name_of_the_target_is_refused_and_kept(tmp_path, content):
     named = tmp_path / "target.json"
     named.write_bytes(content)
     for use in (claim_folder, load_texts):
-        with pytest.raises(UserError, match=r"target\.json is damaged; delete it if one has written"):
+        with pytest.raises(UserError, match=r"target\.json is damaged; delete it if one wrote"):
             use(tmp_path, "one")
     assert named.read_bytes() == content
 
 
-def test_the_number_of_a_removed_round_is_not_used_again(tmp_path):
-    made = [TextGroup("pool", [WrittenText(np.array([1, 2]), 1)])]
+def test_the_number_of_a_removed_batch_is_not_used_again(tmp_path):
     for number in (0, 1, 3):
-        save_groups(made, text_path(tmp_path, number))
+        save_groups([], text_path(tmp_path, number))
     assert next_number(tmp_path) == 4
-
-
-def test_texts_without_tokens_of_the_target_and_empty_folders_are_refused(target, tmp_path):
-    with pytest.raises(UserError, match="no tokens"):
-        label_texts(target, [WrittenText(np.array([1, 2]), 2)], tmp_path, seed=0)
-    with pytest.raises(UserError, match="specdemo write"):
-        load_texts(tmp_path, "here")
 
 
 def test_the_command_writes_continues_and_feeds_a_training(small, target, tokenizer, tmp_path, capsys):
@@ -224,9 +212,7 @@ def test_the_command_writes_continues_and_feeds_a_training(small, target, tokeni
     first = load_groups(text_path(out, 0))
     assert f"{own_tokens(first):,} tokens" in capsys.readouterr().out
     assert cli.main([*arguments, "--tokens", str(own_tokens(first) + 1)]) == 0
-    assert [text.ids.tolist() for part in load_groups(text_path(out, 0)) for text in part.texts] == [
-        text.ids.tolist() for part in first for text in part.texts
-    ]
+    assert ids(load_groups(text_path(out, 0))) == ids(first)
     assert text_path(out, 1).is_file() and not text_path(out, 2).exists()
     table, draft = tmp_path / "table", tmp_path / "draft"
     assert train(str(home), table, "--kind", "n-gram", "--text", str(out), "--minutes", "5") == 0

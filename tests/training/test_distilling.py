@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers.tiny import config_for
-from helpers.tiny_training import KilledError, random_prompts
+from helpers.tiny_training import KilledError, killed_at, random_prompts
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.feature import FeatureDrafter
@@ -60,7 +60,6 @@ def test_tokens_outside_the_head_have_no_share_in_the_labels(target, text):
 
 
 def alpha(make_lane):
-    """Return the acceptance rate of the lanes that ``make_lane`` starts on a dozen prompts."""
     config = config_for(k=3, max_new_tokens=24)
     rounds = [r for prompt in random_prompts(12, seed=9) for r in make_lane(prompt, config)]
     return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
@@ -115,15 +114,8 @@ def test_a_killed_distillation_resumes_to_the_same_weights(target, text, tmp_pat
     monkeypatch.setattr(distil_module, "CHECKPOINT_STEPS", 10)
     whole, killed, resumed = make(target, text), make(target, text), make(target, text)
     distil(whole, text[:150], recipe, tmp_path / "whole")
-    real, calls = distil_module.batch_loss, iter(range(10**6))
-
-    def dying(*arguments):
-        if next(calls) == 27:
-            raise KilledError
-        return real(*arguments)
-
-    monkeypatch.setattr(distil_module, "batch_loss", dying)
-    with pytest.raises(KilledError):
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(distil_module, "batch_loss", killed_at(27, distil_module.batch_loss))
         distil(killed, text[:150], recipe, tmp_path / "halves")
     with (tmp_path / "halves" / "log.jsonl").open("a") as log:
         log.write('{"step": 2')  # cut off by the kill

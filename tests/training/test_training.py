@@ -4,40 +4,36 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny_training import KilledError, train
+from helpers.tiny_training import KilledError, killed_at, train
 
 from specdemo.models.draft_files import load_weights
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import NONE, Sources
-from specdemo.training import stages
+from specdemo.training import budget, evaluation, stages
+from specdemo.training import distil as distil_module
+from specdemo.training.batched import SampledBatch
 from specdemo.training.distil import distil
-from specdemo.training.labelled_text import read_text
+from specdemo.training.labelled_text import read_text, seconds_spent
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 ASSETS = Path(__file__).parents[2] / "assets"
 
 
-def test_the_command_leaves_a_table_of_n_grams_that_loads_and_drafts(folder, tmp_path, brief, capsys):
-    assert train(folder, tmp_path / "d", "--kind", "n-gram", "--steps", "3") == 0
-    card = (tmp_path / "d" / "README.md").read_text()
-    assert "identical" in card and "$" not in card and "{" not in card and "--kind n-gram --steps 3" in card
-    pair = load_sources(Sources(folder, NONE, n_gram=str(tmp_path / "d"), device="cpu"))
-    assert {"n-gram", "lookup+n-gram"} <= set(pair.drafters) and not {"draft-model"} & set(pair.drafters)
-    written = read_text(tmp_path / "d" / "work" / "text")[0].ids.tolist()
-    assert pair.n_gram.after(written[:-1]) is not None
+PART = {"model": "draft", "feature": "feature_draft", "n-gram": "n_gram"}
 
 
-@pytest.mark.parametrize("kind", ["model", "feature"])
+@pytest.mark.parametrize("kind", PART)
 def test_the_command_leaves_a_draft_that_loads_with_card_and_curve(folder, tmp_path, brief, capsys, kind):
-    assert train(folder, tmp_path / "d", "--kind", kind, "--steps", "3") == 0
+    assert train(folder, tmp_path, "--kind", kind, "--steps", "3") == 0
     assert "saved to" in capsys.readouterr().out
-    card = (tmp_path / "d" / "README.md").read_text()
+    card = (tmp_path / "README.md").read_text()
     assert "identical" in card and "$" not in card and f"--kind {kind} --steps 3" in card
-    assert (tmp_path / "d" / "work" / "curve.html").is_file()
-    if kind == "model":
-        load_sources(Sources(folder, str(tmp_path / "d"), device="cpu"))
-    else:
-        load_sources(Sources(folder, NONE, feature_draft=str(tmp_path / "d"), device="cpu"))
+    assert (tmp_path / "work" / "curve.html").is_file() == (kind != "n-gram")
+    pair = load_sources(Sources(**{"target": folder, "draft": NONE, PART[kind]: str(tmp_path)}, device="cpu"))
+    if kind == "n-gram":
+        assert {"n-gram", "lookup+n-gram"} <= set(pair.drafters) and "draft-model" not in pair.drafters
+        written = read_text(tmp_path / "work" / "text")[0].ids.tolist()
+        assert pair.n_gram.after(written[:-1]) is not None
 
 
 @pytest.mark.parametrize("kind", ["model", "feature"])
@@ -63,22 +59,18 @@ def test_a_training_goes_on_from_a_draft_with_its_head(folder, tmp_path, brief, 
     assert f"continues from the draft in {tmp_path / 'first'}" in card
     other = {"model": "feature", "feature": "model"}[kind]
     assert train(folder, tmp_path / "third", "--kind", other, "--steps", "1", *more) == 2
-    assert f"name a {other} draft" in capsys.readouterr().err
+    assert f"choose a {other} draft" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("stage", ["write_text", "distil", "evaluate_draft"])
-def test_a_training_killed_at_any_stage_resumes_to_the_same_weights(
-    folder, tmp_path, brief, stage, monkeypatch
-):
+def test_a_training_killed_at_every_stage_resumes_to_the_same_weights(folder, tmp_path, brief, monkeypatch):
+    def die(*args, **kwargs):
+        raise KilledError
+
     assert train(folder, tmp_path / "whole", "--steps", "3") == 0
-    with monkeypatch.context() as patch:
-
-        def die(*args, **kwargs):
-            raise KilledError
-
-        patch.setattr(stages, stage, die)
-        with pytest.raises(KilledError):
-            train(folder, tmp_path / "killed", "--steps", "3")
+    for stage in ("write_text", "distil", "evaluate_draft"):
+        with monkeypatch.context() as patch, pytest.raises(KilledError):
+            patch.setattr(stages, stage, die)
+            train(folder, tmp_path / "killed", "--steps", "3", "--resume")
     assert train(folder, tmp_path / "killed", "--steps", "3", "--resume") == 0
     whole, killed = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("whole", "killed"))
     assert whole == killed
@@ -90,18 +82,12 @@ def test_a_training_killed_at_any_stage_resumes_to_the_same_weights(
         (["--steps", "0"], "--steps must be more than 0"),
         (["--minutes", "nan"], "--minutes must be more than 0"),
         (["--steps", "2", "--layers", "9"], "has 2 layers; choose --layers from 1 to 2"),
-        (
-            ["--steps", "2", "--target", "/nowhere"],
-            "--target must be a hub id or a folder, got /nowhere",
-        ),
+        (["--steps", "2", "--target", "/nowhere"], "--target must be a hub id or a folder"),
         (["--steps", "2", "--out", "/proc/nowhere"], "/proc/nowhere"),
-        (["--steps", "2", "--start", "/nowhere"], "--start must be a folder, got /nowhere"),
-        (["--kind", "n-gram", "--text", "nowhere"], "--text must be a folder, got nowhere"),
-        (["--kind", "n-gram", "--start", "/nowhere"], "--start does not support n-gram tables"),
-        (
-            ["--start", "/nowhere", "--layers", "1"],
-            "--start keeps the draft's layers and vocabulary; leave out --layers",
-        ),
+        (["--steps", "2", "--start", "/nowhere"], "--start must be a folder"),
+        (["--kind", "n-gram", "--text", "nowhere"], "--text must be a folder"),
+        (["--kind", "n-gram", "--start", "/nowhere"], "--start does not support"),
+        (["--start", "/nowhere", "--layers", "1"], "leave out --layers"),
     ],
 )
 def test_wrong_arguments_get_one_sentence(folder, tmp_path, capsys, more, sentence):
@@ -113,6 +99,88 @@ def test_wrong_arguments_get_one_sentence(folder, tmp_path, capsys, more, senten
 def test_another_training_in_the_same_place_is_refused(folder, tmp_path, brief, capsys):
     assert train(folder, tmp_path, "--steps", "1") == 0
     assert train(folder, tmp_path, "--steps", "1") == 2
-    assert "add --resume or choose another --out" in capsys.readouterr().err
+    assert "add --resume to continue it" in capsys.readouterr().err
     assert train(folder, tmp_path, "--steps", "2", "--resume") == 2
-    assert "repeat them or choose another --out" in capsys.readouterr().err
+    assert "different settings" in capsys.readouterr().err
+
+
+# Trainings of ``--minutes``
+
+STEP_SECONDS = {"writing": 2.0, "training": 3.0, "evaluation": 1.0}
+
+
+class Machine:
+    """A fake clock that only work advances: steps of writing and training, events of the evaluation."""
+
+    def __init__(self, monkeypatch):
+        self.time = 0.0
+        self.seconds = dict.fromkeys(STEP_SECONDS, 0.0)
+        monkeypatch.setattr(budget, "now", lambda: self.time)
+        monkeypatch.setattr(stages, "now", lambda: self.time)
+        monkeypatch.setattr(SampledBatch, "sample", self.slow("writing", SampledBatch.sample))
+        monkeypatch.setattr(distil_module, "train_step", self.slow("training", distil_module.train_step))
+        machine = self
+
+        class LiveRun(evaluation.LiveRun):
+            def events(self):
+                for event in super().events():
+                    machine.work("evaluation")
+                    yield event
+
+        monkeypatch.setattr(evaluation, "LiveRun", LiveRun)
+
+    def work(self, stage):
+        self.time += STEP_SECONDS[stage]
+        self.seconds[stage] += STEP_SECONDS[stage]
+
+    def slow(self, stage, real):
+        def run(*args, **kwargs):
+            self.work(stage)
+            return real(*args, **kwargs)
+
+        return run
+
+
+@pytest.mark.parametrize(
+    ("kind", "writing", "training"), [("model", 90, 72), ("feature", 90, 72), ("n-gram", 162, 0)]
+)
+def test_every_stage_stops_at_its_share_of_the_minutes(
+    folder, tmp_path, monkeypatch, capsys, kind, writing, training
+):
+    machine = Machine(monkeypatch)
+    assert train(folder, tmp_path, "--kind", kind, "--minutes", "3") == 0
+    assert writing <= machine.seconds["writing"] <= writing + 4
+    assert training - 4 <= machine.seconds["training"] <= training + 4
+    assert machine.seconds["evaluation"] <= 18 + 8
+    out = capsys.readouterr()
+    assert "tokens of text give a poor draft" in out.out
+    assert "tokens/s" in out.err and "left" in out.err
+    assert (read_text(tmp_path / "work" / "text")[0].states is None) == (kind != "feature")
+
+
+def test_time_that_writing_leaves_goes_to_training(folder, tmp_path, monkeypatch):
+    machine = Machine(monkeypatch)
+    monkeypatch.setattr(budget, "MAX_PROMPTS", 64)
+    assert train(folder, tmp_path, "--minutes", "12") == 0
+    assert machine.seconds["writing"] < 300
+    assert machine.seconds["writing"] + machine.seconds["training"] == pytest.approx(0.9 * 720, abs=6)
+
+
+def test_a_resumed_training_spends_the_minutes_once(folder, tmp_path, monkeypatch):
+    machine = Machine(monkeypatch)
+    monkeypatch.setattr(distil_module, "CHECKPOINT_STEPS", 5)
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(distil_module, "batch_loss", killed_at(12, distil_module.batch_loss))
+        train(folder, tmp_path, "--minutes", "3")
+    written = seconds_spent(tmp_path / "work" / "text")
+    assert train(folder, tmp_path, "--minutes", "3", "--resume") == 0
+    assert machine.seconds["writing"] == written
+    lost = 3 * STEP_SECONDS["training"]  # the steps since the last checkpoint
+    assert machine.seconds["training"] == pytest.approx(72 + lost, abs=4)
+
+
+def test_too_few_minutes_are_refused_with_a_number_that_is_enough(folder, tmp_path, monkeypatch, capsys):
+    Machine(monkeypatch)
+    assert train(folder, tmp_path / "short", "--minutes", "0.05") == 2
+    error = capsys.readouterr().err
+    assert "In 0.05 minutes the target wrote only" in error and "choose another --out and --minutes" in error
