@@ -21,6 +21,7 @@ from specdemo.records.limits import (
     require_readable,
 )
 from specdemo.records.pieces import PieceTable, inside_sentence
+from specdemo.records.sentences import count
 from specdemo.records.theory import ratio
 from specdemo.records.trace import Finish, Mode, Round, RunConfig
 
@@ -303,11 +304,6 @@ def title(name: str) -> str:
 def acceptance(rate: float | None) -> str:
     """Return an acceptance rate as text, or "n/a" if it is None because no token was compared."""
     return "n/a" if rate is None else f"{rate:.0%}"
-
-
-def count(number: int, singular: str, plural: str | None = None) -> str:
-    """Return a number with its noun in the singular or plural; by default the plural has an added "s"."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def quoted(text: str) -> str:

@@ -4,7 +4,6 @@ import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from html import escape
 from typing import Any, NamedTuple
 
@@ -17,9 +16,8 @@ from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
+from specdemo.ui.stage import SETTINGS
 
-SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "script")
-"""The settings of a run on the page, which does not offer scripted drafts."""
 DEFAULTS = RunConfig(
     prompt="What is deep learning? Answer in two sentences.", mode=Mode.CHAT, max_new_tokens=64
 )

@@ -69,18 +69,18 @@ def build_page(
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEADER, elem_id="header", js_on_load=None, apply_default_css=False)
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
-            with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
+            with _tab("run"), gr.Column(elem_id="controls"):
                 controls, run_button, stop_button, recalibration = build_controls(drafters, offered)
-            with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
+            with _tab("learn", render_children=True):
                 lessons = component("lessons", "learn/lessons.js", "mountLessons")
                 quiz_stops = build_quiz(service, controls.pair)
-            with gr.Tab("Play", id="play", elem_id="tab-play", render_children=True):
+            with _tab("play", render_children=True):
                 play_stops = build_play(service, controls.pair)
-            with gr.Tab("Is it the same?", id="proof", elem_id="tab-proof", render_children=True):
+            with _tab("proof", render_children=True):
                 proof_stops = build_proof(service, controls.pair)
-            with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
+            with _tab("lab", render_children=True):
                 lab_stops = build_lab(service, controls.pair)
-            with gr.Tab("Class", id="class", elem_id="tab-class", render_children=True):
+            with _tab("class", render_children=True):
                 component("class", "class/class.js", "mountClass", {"questions": shown_questions()})
         gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)
         # A watched server drafts as it likes, so nothing can be predicted about k.
@@ -149,6 +149,10 @@ def launch_options(
         "show_error": False,
         "inbrowser": False,
     }
+
+
+def _tab(name: str, **options: Any) -> gr.Tab:
+    return gr.Tab(stage.TABS[name], id=name, elem_id=f"tab-{name}", **options)
 
 
 def _wire_address(

@@ -1,5 +1,6 @@
 """The settings of the stage, which shows runs, and the routes of the page's files."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,20 @@ from starlette.staticfiles import StaticFiles
 from specdemo.charts.palette import css_variables
 from specdemo.charts.stage import skeletons
 from specdemo.records.drafter_kinds import KINDS
+from specdemo.records.trace import Rule, RunConfig
+from specdemo.records.trace_file import MAX_BYTES
 from specdemo.ui.component import PREFIX, STATIC
 
+TABS = {
+    "run": "Run",
+    "learn": "Learn",
+    "play": "Play",
+    "proof": "Is it the same?",
+    "lab": "Lab",
+    "class": "Class",
+}
+SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "script")
+"""The settings of a run on the page, which does not offer scripted drafts."""
 ARRIVAL = "arrival"
 """The recording of the page's initial prompt, which plays if the address chooses no other."""
 STAGE_SHEETS = ("common/base", "stage/stage", "stage/lanes")
@@ -48,8 +61,15 @@ def routes() -> list[BaseRoute]:
 
 def settings() -> dict[str, Any]:
     """Return the settings of the stage's JavaScript, which are the same on every page with a stage."""
-    kinds = {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()}
-    return {"figures": skeletons(), "drafters": kinds, "arrival": ARRIVAL}
+    return {
+        "figures": skeletons(),
+        "arrival": ARRIVAL,
+        "drafters": {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()},
+        "rules": {rule: {"label": rule.label, "about": rule.about} for rule in Rule},
+        "tabs": TABS,
+        "linked": [*SETTINGS, "pair"],
+        "max_trace_bytes": MAX_BYTES,
+    }
 
 
 def _plotly(_request: Any) -> Response:

@@ -9,7 +9,7 @@ from specdemo.lab.charts import theory_chart, what_if_chart
 from specdemo.lab.conditions import CONDITIONS, CONTRASTS
 from specdemo.lab.lab_request import NEW_TOKENS, PROMPTS
 from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
-from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
+from specdemo.records.limits import MAX_K, MAX_LAB_PROMPTS, MAX_LAB_TOKENS, MAX_TEMPERATURE
 from specdemo.records.trace import USUAL_K, Mode
 from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
@@ -41,7 +41,12 @@ def settings(inputs: list[str]) -> dict[str, Any]:
     return {
         "inputs": inputs,
         "defaults": {"max_new_tokens": NEW_TOKENS, "prompts": PROMPTS, "k": USUAL_K},
-        "limits": {"max_new_tokens": MAX_LAB_TOKENS, "prompts": MAX_LAB_PROMPTS},
+        "limits": {
+            "max_new_tokens": MAX_LAB_TOKENS,
+            "prompts": MAX_LAB_PROMPTS,
+            "k": MAX_K,
+            "temperature": MAX_TEMPERATURE,
+        },
         "sweeps": [{"name": name, "title": TITLES[name]} for name in SWEEPS],
         "conditions": [
             {name: getattr(contrast, name) for name in ("name", "group", "title", "expected")}
