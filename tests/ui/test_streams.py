@@ -12,7 +12,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.requests_made import request_from
+from helpers.http_visitor import request_from
 from helpers.stand_in import StandIn
 from helpers.tiny import service_of, tiny_pair
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 from gradio.context import LocalContext
-from helpers.http_visitor import HttpVisitor
-from helpers.requests_made import request_from
+from helpers.http_visitor import HttpVisitor, request_from
 from helpers.waiting import until
 from starlette.testclient import TestClient
 
