@@ -16,7 +16,6 @@ from specdemo.pairs.pair import Pair, Stop
 from specdemo.play.game import (
     Score,
     acceptance,
-    count,
     drafter_name,
     one_round,
     one_round_config,
@@ -34,6 +33,7 @@ from specdemo.records.limits import (
     require_known,
 )
 from specdemo.records.pieces import PieceTable
+from specdemo.records.sentences import count
 from specdemo.records.trace import Mode, Round, Status, Token
 
 

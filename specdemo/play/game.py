@@ -21,6 +21,7 @@ from specdemo.records.limits import (
     require_readable,
 )
 from specdemo.records.pieces import PieceTable, inside_sentence
+from specdemo.records.sentences import count
 from specdemo.records.theory import ratio
 from specdemo.records.trace import Finish, Mode, Round, RunConfig
 
@@ -243,10 +244,6 @@ def title(name: str) -> str:
 
 def acceptance(rate: float | None) -> str:
     return "n/a" if rate is None else f"{rate:.0%}"
-
-
-def count(number: int, singular: str, plural: str | None = None) -> str:
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def quoted(text: str) -> str:

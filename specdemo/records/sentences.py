@@ -60,7 +60,7 @@ def pieces_sentence(totals: Totals, finish: Finish | None) -> str:
     """Summarize the run of a watched server that does not report its rounds."""
     stopped = "Stopped early. " if finish is Finish.STOPPED else ""
     speed = "" if totals.speedup is None else f", {_speed(totals)}"
-    return f"{stopped}{_count(totals.tokens, 'piece')} of text in {totals.seconds:.2f} s{speed}."
+    return f"{stopped}{count(totals.tokens, 'piece')} of text in {totals.seconds:.2f} s{speed}."
 
 
 def badge(totals: Totals, rule: Rule) -> Badge | None:
@@ -91,7 +91,7 @@ def draft_divergence_sentence(totals: Totals, rule: Rule) -> str | None:
     if totals.draft_divergence is not None:
         return f"The draft alone leaves the target's text at token {totals.draft_divergence + 1}."
     target_tokens = totals.baseline_tokens or totals.tokens
-    shorter = _count(min(totals.draft_alone_tokens, target_tokens), "token")
+    shorter = count(min(totals.draft_alone_tokens, target_tokens), "token")
     same = "same" if totals.draft_alone_tokens == target_tokens else "same first"
     return f"The draft alone wrote the {same} {shorter}."
 
@@ -102,8 +102,8 @@ def _speed(totals: Totals) -> str:
 
 def _passes(totals: Totals) -> str:
     if totals.passes_saved:
-        return f"{_count(totals.passes, 'target pass', 'target passes')} instead of {totals.tokens:,}"
-    return f"{_count(totals.passes, 'target pass', 'target passes')}, one for each token"
+        return f"{count(totals.passes, 'target pass', 'target passes')} instead of {totals.tokens:,}"
+    return f"{count(totals.passes, 'target pass', 'target passes')}, one for each token"
 
 
 def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calibration: Calibration) -> str:
@@ -113,7 +113,7 @@ def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calib
         return f"The break-even rate was {break_even:.0%} at calibration; this run was slower."
     best = best_length(alpha, calibration.c, calibration.v)
     if config.k != AUTO and 0 < best < config.k:
-        return f"Drafting {_count(config.k, 'token')} is too long for this text. Try k = {best}."
+        return f"Drafting {count(config.k, 'token')} is too long for this text. Try k = {best}."
     return f"The break-even acceptance rate is {break_even:.0%}."
 
 
@@ -127,5 +127,5 @@ def _nothing_drafted(config: RunConfig, calibration: Calibration | None) -> str:
     return f"Nothing was drafted: a draft token costs {price:.0%} of a target pass here, more than it saves."
 
 
-def _count(number: int, singular: str, plural: str | None = None) -> str:
+def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

@@ -54,25 +54,25 @@ class Rule(StrEnum):
     GREEDY = (
         "greedy",
         "greedy",
-        "Accepts the target's first choices only; the text is the target's own.",
+        "Accepts a draft token if it is the target's most likely token; the text is the target's own.",
         True,
     )
     REJECTION = (
         "rejection",
-        "rejection",
-        "Accepts with probability min(1, p/q): same distribution, another draw.",
+        "rejection sampling",
+        "Accepts a draft token with probability min(1, p/q); same distribution, different text.",
         False,
     )
     BLOCK = (
         "block",
-        "block",
-        "Accepts several draft tokens together: at least as many as rejection, same distribution.",
+        "block verification",
+        "Accepts draft tokens together: at least as many as rejection sampling, with the same distribution.",
         False,
     )
     SHARED_NOISE = (
         "shared-noise",
         "shared noise",
-        "Draft and target use the same random noise; the text is identical.",
+        "Accepts a draft token if the target, with the same noise, picks it too; the text is identical.",
         True,
     )
 

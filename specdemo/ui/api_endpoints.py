@@ -55,11 +55,7 @@ class Answer(TypedDict):
 
 
 def build_generate(page: gr.Blocks, service: RunService) -> Stops:
-    """Add the endpoint ``generate`` to the page that is being built.
-
-    Returns:
-        The stop requests for the jobs of this endpoint.
-    """
+    """Add the endpoint ``generate`` to the page that is being built; return the stop requests of its jobs."""
     stops = Stops()
     endpoint = generate_endpoint(service, stops)
     added = gr.api(endpoint, api_name=GENERATE, concurrency_limit=None, concurrency_id=jobs.DEVICE)
@@ -68,12 +64,7 @@ def build_generate(page: gr.Blocks, service: RunService) -> Stops:
 
 
 def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[Answer]]:
-    """Return the function that the API endpoint and the MCP tool call.
-
-    Args:
-        service: Runs the jobs.
-        stops: Holds the stop requests.
-    """
+    """Return the function that the API endpoint and the MCP tool call."""
 
     def generate(
         request: gr.Request,
@@ -124,7 +115,7 @@ def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterat
         answer = AnswerSoFar()
         with (
             stops.job(request) as job,
-            closing(service.events(JobKind.RUN, settings, job.stop, pair, job.visitor)) as events,
+            closing(job.events(service, JobKind.RUN, settings, pair)) as events,
         ):
             for event in events:
                 answer.add(event)
@@ -148,11 +139,9 @@ class AnswerSoFar:
         self._decoder = StreamDecoder()
 
     def copy(self) -> Answer:
-        """Return a copy of the current answer."""
         return self._answer.copy()
 
     def add(self, event: Event) -> None:
-        """Add the run's next event."""
         for token, piece in event.get("pieces", {}).items():
             self._pieces[int(token)] = base64.b64decode(piece)
         answer = self._answer

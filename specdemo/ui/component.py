@@ -1,7 +1,6 @@
 """The page's own components: constant HTML templates, each with a JavaScript module.
 
-The value of a component that shows events is NDJSON, or empty. Text of visitors and models never passes
-through a template: the browser parses the NDJSON lines and writes text nodes only.
+Text of visitors and models never passes through a template: the browser writes it as text nodes only.
 """
 
 import json
@@ -20,7 +19,7 @@ const dress = () => document.body.classList.toggle("dark", isDark());
 darkly.addEventListener("change", dress);
 dress();
 </script>"""
-"""A script for pages without Gradio, first in the body: it sets the theme of address or browser."""
+"""A script for pages without Gradio, first in the body, which sets the theme."""
 
 
 def component(
@@ -32,10 +31,7 @@ def component(
 ) -> gr.HTML:
     """Return a component with the template ``NAME.html`` next to ``module``, whose ``function`` controls it.
 
-    Once the template is on the page, the browser calls ``function`` of ``module`` with one object. It has
-    ``element`` (which contains the template); Gradio's ``props`` (with the value), ``watch`` (for changes of
-    the value) and ``trigger`` (for events); ``base`` (the address of the static files); and ``settings``.
-    ``label`` describes the value in the API's documentation.
+    Its value is NDJSON, or empty; ``label`` describes it in the API's documentation.
     """
     passed = json.dumps(settings or {})
     given = f"element, props, watch, trigger, base, settings: {passed}"
@@ -54,7 +50,6 @@ def component(
 
 
 def static_text(name: str) -> str:
-    """Return the text of a static file."""
     return (STATIC / name).read_text(encoding="utf-8")
 
 

@@ -1,13 +1,9 @@
-"""The widgets for the settings of a run, their initial values, and the values in an address.
-
-The service checks all values again.
-"""
+"""The widgets for the settings of a run, and the settings in an address; the service checks them again."""
 
 import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from html import escape
 from typing import Any, NamedTuple
 
@@ -20,14 +16,13 @@ from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
+from specdemo.ui.stage import SETTINGS
 
-SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "script")
-"""The settings of a run that a visitor can choose; the page does not offer scripted drafts."""
 DEFAULTS = RunConfig(
     prompt="What is deep learning? Answer in two sentences.", mode=Mode.CHAT, max_new_tokens=64
 )
 FIRST_SETTINGS = {"k": AUTO}
-"""Initial settings that differ from ``DEFAULTS``, because the best draft length depends on the hardware."""
+"""Initial settings that differ from ``DEFAULTS``: the best draft length depends on the hardware."""
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
 """The settings of a lesson's run, unless the lesson sets other values."""
 
@@ -38,13 +33,11 @@ _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
 _SWITCHES = {"true": True, "false": False}
 SAMPLING_TEMPERATURE = 0.8
-"""The temperature that is set if a visitor picks a sampling rule while the temperature is 0."""
+"""The temperature after a change from the greedy rule to another one."""
 _MODULE = f"import(new URL('{PREFIX}/common/page.js', document.baseURI))"
 
 
 class Example(NamedTuple):
-    """An example prompt."""
-
     label: str
     prompt: str
     mode: Mode
@@ -67,7 +60,7 @@ EXAMPLES = (
 
 
 class Controls(NamedTuple):
-    """The widgets of a run, named after the fields of ``RunConfig``; ``auto`` makes k "auto"."""
+    """The widgets of a run, named after the fields of ``RunConfig``; ``auto`` sets k to "auto"."""
 
     prompt: gr.Textbox
     mode: gr.Radio
@@ -88,16 +81,7 @@ class Controls(NamedTuple):
 def build_controls(
     drafters: Sequence[str], offered: OfferedPairs
 ) -> tuple[Controls, gr.Button, gr.Button, tuple[gr.Button, gr.HTML]]:
-    """Add the widgets to the page that is being built.
-
-    Args:
-        drafters: The kinds of drafters that the default pair can use.
-        offered: The pairs that a visitor can choose.
-
-    Returns:
-        The widgets; the button Run; the button Stop; and the button Recalibrate with the component that shows
-        its result.
-    """
+    """Add the widgets; return them, the buttons Run and Stop, and Recalibrate with its result's component."""
     with gr.Row(elem_id="ask", equal_height=True):
         prompt = gr.Textbox(
             value=DEFAULTS.prompt,
@@ -153,7 +137,7 @@ def build_controls(
 
 
 def _summary(drafters: Sequence[str]) -> str:
-    """Return a summary of the initial settings, in the form in which :func:`_keep_summary` updates it."""
+    """Return the summary of the initial settings, which the browser then updates."""
     label = KINDS[_first(drafters)].label
     return f"{label} · {DEFAULTS.rule} · {DEFAULTS.max_new_tokens} tokens"
 
@@ -163,7 +147,6 @@ def _first(drafters: Sequence[str]) -> str:
 
 
 def _keep_summary(controls: Controls, summary: gr.HTML) -> None:
-    """Have the browser update the line that summarizes the settings while their panel is closed."""
     summarised = [controls.drafter, controls.rule, controls.temperature, controls.max_new_tokens]
     labels = json.dumps({kind.name: kind.label for kind in KINDS.values()})
     line = f"async (...values) => [(await {_MODULE}).tellSettings({labels}, values)]"
@@ -179,7 +162,7 @@ def _settings(
     drafters: Sequence[str],
     offered: OfferedPairs,
 ) -> Controls:
-    """Add the widgets in the settings panel, and return all widgets of a run."""
+    """Add the widgets of the settings panel, and return all widgets of a run."""
     drafter = gr.Dropdown(_labelled(drafters), value=_first(drafters), label="Drafter", elem_id="drafter")
     choices = (*drafters_with(*NEEDED_NAMES), SERVER)
     _add_about({name: KINDS[name].about for name in choices}, _first(drafters))
@@ -196,7 +179,7 @@ def _settings(
         0.0,
         step=0.1,
         label="Temperature",
-        info="Changes the rule: 0 is greedy; above 0 it is rejection sampling, unless another is chosen.",
+        info="0 sets the greedy rule; above 0 you can choose another one.",
     )
     max_new_tokens = gr.Number(
         DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, elem_id="new-tokens"
@@ -205,7 +188,7 @@ def _settings(
     seed = gr.Number(
         DEFAULTS.seed,
         label="Seed",
-        info="Repeats a sampled text, except rejection sampling with auto k.",
+        info="The same seed repeats a text, except with rejection sampling and auto k.",
         precision=0,
         minimum=0,
     )
@@ -222,7 +205,7 @@ def _settings(
 
 
 def _add_about(sentences: Mapping[str, str], first: str) -> None:
-    """Add a sentence about each choice of a menu; the browser shows only that of the current choice."""
+    """Add a sentence about each choice of a menu; the browser shows only the sentence of the chosen one."""
     lines = [
         f'<p data-choice="{name}"{"" if name == first else " hidden"}>{escape(words)}</p>'
         for name, words in sentences.items()
@@ -231,7 +214,6 @@ def _add_about(sentences: Mapping[str, str], first: str) -> None:
 
 
 def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
-    """Add the menu of models; it is hidden if there is only one pair."""
     return gr.Dropdown(
         [(title, name) for name, title in offered.titles.items()] or [offered.default],
         value=offered.default,
@@ -245,15 +227,12 @@ def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
 
 
 def keep_drafters_possible(controls: Controls, at_default: Sequence[str], offered: OfferedPairs) -> None:
-    """Limit the menu of drafters to those that the chosen pair can use.
-
-    A pair other than the default has a draft model, but no feature draft and no n-gram table. A watched
-    server chooses its own drafter.
-    """
-    guests = drafters_with(DRAFT)
+    """Limit the menu of drafters to those that the chosen pair can use; ``at_default`` are the default's."""
+    guests = drafters_with(DRAFT)  # other pairs have a draft model, but no feature draft and no n-gram table
 
     def choices(pair: Any, drafter: str) -> list[Any]:
         watched = isinstance(pair, str) and pair in offered.watched
+        # A watched server chooses its own drafter.
         names = at_default if pair == offered.default else (SERVER,) if watched else guests
         return [
             gr.Dropdown(_labelled(names), value=drafter if drafter in names else names[0]),
@@ -266,18 +245,12 @@ def keep_drafters_possible(controls: Controls, at_default: Sequence[str], offere
 
 
 def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the choices of the menu: first the plain drafters, then those for experts."""
     kinds = sorted((KINDS[name] for name in drafters), key=lambda kind: kind.advanced)
     return [(f"{kind.label} (advanced)" if kind.advanced else kind.label, kind.name) for kind in kinds]
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:
-    """Return updates for the widgets of ``Controls``, in their order.
-
-    Args:
-        settings: The new values, by the names in ``Controls``, with "auto" as a possible k. Widgets without a
-            new value stay as they are.
-    """
+    """Return updates for the widgets of ``Controls``, in their order; k may be "auto"."""
     values: dict[str, Any] = {key: gr.update(value=value) for key, value in settings.items()}
     if "k" in settings:
         auto = settings["k"] == AUTO
@@ -287,17 +260,7 @@ def widget_values(settings: Mapping[str, Any]) -> list[Any]:
 
 
 def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[str, Any]:
-    """Return the settings in an address, by the names of the fields of ``RunConfig``.
-
-    If only one of temperature and rule is given, the other one is included as ``parse_config`` sets it.
-
-    Args:
-        parameters: The parameters of the address; those that are no settings are ignored.
-        default_prompt: The prompt for the check of the settings if the address has none.
-
-    Raises:
-        UserError: A value is out of bounds or contradicts another.
-    """
+    """Return the settings in an address; ``default_prompt`` serves only to check the others."""
     named = {key: _typed(key, text) for key, text in parameters.items() if key in SETTINGS}
     if not named:
         return {}
@@ -308,7 +271,7 @@ def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[st
 
 
 def _typed(key: str, text: str) -> Any:
-    """Return a parameter as a float or bool if it is one, else unchanged for ``parse_config`` to check."""
+    """Return a parameter as a float or bool if possible, else unchanged for ``parse_config`` to check."""
     if key in _WORDS or text == AUTO:
         return text
     if text in _SWITCHES:
@@ -326,15 +289,7 @@ def keep_consistent(temperature: gr.Slider, rule: gr.Radio, auto: gr.Checkbox, k
 
 
 def rule_for(temperature: Any, rule: Any) -> str:
-    """Return the rule that fits a temperature that the visitor has just set.
-
-    Args:
-        temperature: The new value of the widget, unchecked.
-        rule: The current value of the widget, unchecked; it is kept if it fits.
-
-    Raises:
-        UserError: A value is out of bounds.
-    """
+    """Return the rule that fits a new temperature: the current one if possible. Both are unchecked."""
     chosen = _rule(rule)
     if _temperature(temperature) < limits.GREEDY_BELOW:
         return str(Rule.GREEDY)
@@ -342,7 +297,7 @@ def rule_for(temperature: Any, rule: Any) -> str:
 
 
 def temperature_for(rule: Any, temperature: Any) -> float:
-    """Return the temperature that fits a rule that the visitor has just picked; see ``rule_for``."""
+    """Return the temperature that fits a new rule: the current one if possible. Both are unchecked."""
     current = _temperature(temperature)
     if _rule(rule) is Rule.GREEDY:
         return 0.0
@@ -358,7 +313,7 @@ def _rule(value: Any) -> Rule:
 
 
 def with_refusals_shown(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper of ``handler`` that shows a ``UserError`` as a ``gr.Error`` without logging it."""
+    """Return a wrapper of ``handler`` that shows a ``UserError`` as a ``gr.Error``, which is not logged."""
 
     @functools.wraps(handler)
     def shown(*values: Any) -> Any:

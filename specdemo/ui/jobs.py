@@ -1,8 +1,4 @@
-"""Buttons that start a job, stream its events and end it.
-
-Jobs wait in the service's queue; Gradio's own queue only passes them on. When a job has failed, the browser
-writes the message without asking the server, because the failure may be the server's.
-"""
+"""Buttons that start a job, stream its events and end it; Gradio's own queue only passes jobs on."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +13,14 @@ DEVICE = "device"
 """The concurrency group of all jobs."""
 BUSY = "The server is busy; please try again in a minute."
 CUT = "The connection was lost before the end; please run it again."
+# The browser adds the line without asking the server, because the failure may be the server's.
 EXPLAIN = f"""(shown) => {{
     const last = JSON.parse(shown.trimEnd().split("\\n").at(-1) || "{{}}");
     if (last.type === "error") return shown;
     const message = shown === {json.dumps(first_line())} ? {json.dumps(BUSY)} : {json.dumps(CUT)};
     return shown + JSON.stringify({{ type: "error", message }}) + "\\n";
 }}"""
-"""A JavaScript function that takes the text so far and returns it with an ``error`` line as its last line."""
+"""A JavaScript function that returns the text so far with an ``error`` line as its last line."""
 QUIET: dict[str, Any] = {
     "queue": False,
     "preprocess": False,  # it would fail on values that no widget can have, and log that as a fault
@@ -43,15 +40,12 @@ def wire(
     """Connect start buttons and a stop button to ``endpoint``, whose events appear in ``shown``.
 
     Args:
-        stops: Holds the stop requests.
-        endpoint: A function of the raw values of a button's inputs and of the request. The API endpoint has
-            the name of this function.
-        starts: The start buttons, each with its inputs. The API endpoint takes its default values from the
-            inputs of the first button.
-        shown: The component that shows the events.
-        stop_button: The button that ends the job.
-        values: A JavaScript function that returns the values of all inputs except the last one (the pair).
-            Needed only if the values are not in Gradio's widgets.
+        endpoint: A function of the raw values of a button's inputs and of the request. Its name becomes the
+            name of the API endpoint.
+        starts: The start buttons, each with its inputs. The first button's inputs have the default values of
+            the API endpoint.
+        values: A JavaScript function that returns the values of all inputs except the last one (the pair);
+            None if the values are in Gradio's widgets.
     """
     buttons = [*(button for button, _ in starts), stop_button]
 
@@ -81,13 +75,9 @@ def wire_component(
     values: str,
     settle: str,
 ) -> None:
-    """Connect a component that has its own buttons to ``endpoint``.
+    """Do the same for a component whose events ``submit`` and ``stop`` start and end the job.
 
-    The component's event ``submit`` starts the job, and its event ``stop`` ends it.
-
-    Args:
-        stops, endpoint, inputs, shown, values: As in :func:`wire`.
-        settle: A JavaScript function to call when the job has ended, successfully or not.
+    ``settle`` is a JavaScript function to call when the job has ended.
     """
 
     def begin(request: gr.Request) -> str:
@@ -108,7 +98,6 @@ def _queued(
     values: str | None,
     visibility: Literal["public", "private"] = "public",
 ) -> Dependency:
-    """Call ``endpoint``, in the device's concurrency group, once the event ``pressed`` has been handled."""
     return pressed.then(
         endpoint,
         list(inputs),

@@ -35,11 +35,10 @@ from specdemo.ui.http.posts import ERROR_HANDLERS
 from specdemo.ui.http.sharing import FAVICON, Sharing
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.streams import Stops, error_line, session_of
-from specdemo.ui.tabs.classroom import build_class
 from specdemo.ui.tabs.lab import build_lab
 from specdemo.ui.tabs.play import build_play
 from specdemo.ui.tabs.proof import build_proof
-from specdemo.ui.tabs.quiz import build_quiz
+from specdemo.ui.tabs.quiz import build_quiz, shown_questions
 from specdemo.ui.tabs.run import run_endpoint, wire_recalibration
 
 TITLE = "Speculative decoding, live"
@@ -52,7 +51,7 @@ HEADER = (
     f'<p class="sd-claim">{CLAIM}</p></header>'
 )
 TOOLS = '<div class="sd-header-tools"></div>'
-"""The place of the stage's tools: next to the tabs, and after them in the tab order."""
+"""The container of the stage's tools: next to the tabs, and after them in the tab order."""
 MAX_THREADS = 100
 """The maximum number of threads. Each visitor who waits for the device or for models occupies one thread."""
 MAX_SESSIONS = 200
@@ -64,31 +63,25 @@ def build_page(
     drafters: Sequence[str] = limits.DRAFTERS[:1],
     offered: OfferedPairs | None = None,
 ) -> gr.Blocks:
-    """Return the page of one service.
-
-    Args:
-        service: The service that decodes.
-        drafters: The kinds of drafters that the default pair can use.
-        offered: The pairs that a visitor can choose; by default only the pair that the package ships.
-    """
+    """Return the page; ``drafters`` are the default pair's. By default it offers only the built-in pair."""
     offered = offered or OfferedPairs()
     run_stops = Stops()
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEADER, elem_id="header", js_on_load=None, apply_default_css=False)
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
-            with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
+            with _tab("run"), gr.Column(elem_id="controls"):
                 controls, run_button, stop_button, recalibration = build_controls(drafters, offered)
-            with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
+            with _tab("learn", render_children=True):
                 lessons = component("lessons", "learn/lessons.js", "mountLessons")
                 quiz_stops = build_quiz(service, controls.pair)
-            with gr.Tab("Play", id="play", elem_id="tab-play", render_children=True):
+            with _tab("play", render_children=True):
                 play_stops = build_play(service, controls.pair)
-            with gr.Tab("Is it the same?", id="proof", elem_id="tab-proof", render_children=True):
+            with _tab("proof", render_children=True):
                 proof_stops = build_proof(service, controls.pair)
-            with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
+            with _tab("lab", render_children=True):
                 lab_stops = build_lab(service, controls.pair)
-            with gr.Tab("Class", id="class", elem_id="tab-class", render_children=True):
-                build_class()
+            with _tab("class", render_children=True):
+                component("class", "class/class.js", "mountClass", {"questions": shown_questions()})
         gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)
         # A watched server drafts as it likes, so nothing can be predicted about k.
         asks = offered.default not in offered.watched
@@ -115,7 +108,7 @@ def build_page(
 
 
 def source_address() -> str | None:
-    """Return the public address of the program's source code; None if this copy has none."""
+    """Return the public address of a Space's source code; None outside a Space."""
     space = os.environ.get("SPACE_ID")
     return f"https://huggingface.co/spaces/{space}/tree/main" if space else None
 
@@ -130,7 +123,7 @@ def launch_options(
 
     Args:
         more_routes: Additional routes, such as those of classes.
-        allowed: Additional host names of the page. Pages of sites with these names may also call it.
+        allowed: Additional host names of the page; pages of sites with these names may also call it.
         listening: The host name that the server listens on.
         framed_by: Host names of other sites whose pages may show the whole page in a frame.
     """
@@ -158,6 +151,10 @@ def launch_options(
     }
 
 
+def _tab(name: str, **options: Any) -> gr.Tab:
+    return gr.Tab(stage.TABS[name], id=name, elem_id=f"tab-{name}", **options)
+
+
 def _wire_address(
     page: gr.Blocks, tabs: gr.Tabs, controls: Controls, shown: gr.HTML, offered: OfferedPairs
 ) -> None:
@@ -175,16 +172,10 @@ def _wire_address(
 
 
 def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) -> None:
-    """When a component starts a run, fill the widgets with its settings and press Run.
-
-    Args:
-        starter: The component. It passes the settings as the query string of a link.
-        controls: The widgets.
-        base: The settings that the component need not name; widgets without a setting keep their values.
-    """
+    """When a component starts a run, set the widgets to ``base`` and its settings, and press Run."""
 
     def prepare(asked: gr.EventData) -> list[Any]:
-        parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))
+        parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))  # the query of a link
         return widget_values({**base, **settings_from(parameters, DEFAULTS.prompt)})
 
     prepared = starter.submit(with_refusals_shown(prepare), None, list(controls), **QUIET)
@@ -192,7 +183,7 @@ def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) 
 
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:
-    """Pass the widgets' values, which only Gradio has, to the lessons' button that copies a class link."""
+    """Pass the widgets' values, which only Gradio knows, to the lessons' button that copies a class link."""
     module = f"new URL('{PREFIX}/learn/lessons.js', document.baseURI)"
     names = json.dumps(Controls._fields)
     lessons.copy(

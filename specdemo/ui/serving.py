@@ -1,8 +1,4 @@
-"""Serve the page until a signal ends the program or its device is lost.
-
-After SIGTERM the current run has time to finish, and other runs are refused. A process cannot recover a lost
-device, so it ends, and a supervisor starts a new one.
-"""
+"""The page's life: it is served until a signal ends the program or its device is lost."""
 
 import gc
 import signal
@@ -23,35 +19,21 @@ FINISH_S = 20.0
 LAST_WORDS_S = 10.0
 """The maximum number of seconds for the last events to reach the browsers."""
 LOST_DEVICE = 75
-"""The exit status after a lost device: EX_TEMPFAIL, which means that another start may succeed."""
+"""The exit status after a lost device, EX_TEMPFAIL: only another process can use the device again."""
 POLL_S = 0.1
 SENT_AHEAD = 2**18
-"""The size of a connection's send buffer in bytes; Linux doubles it.
-
-Without a limit the buffer grows to megabytes. It then takes in half a minute of a run that nobody reads, and
-the server believes that somebody does."""
+"""A connection's send buffer in bytes, which Linux doubles; larger, it takes in half a minute of a run."""
 
 
 class _Terminated(BaseException):
-    """SIGTERM asked the process to end."""
+    """Raised by SIGTERM."""
 
 
 def serve_until_ended(page: gr.Blocks, service: RunService, options: Mapping[str, Any]) -> int:
-    """Launch the page, wait until the program must end, and close the page; call this on the main thread.
+    """Launch the page, wait until the program must end, close service and page, and return the exit status.
 
-    Args:
-        page: The page.
-        service: The page's service, which is closed before the page. The current run has ``FINISH_S`` seconds
-            to finish, or no time after Ctrl-C.
-        options: The options for ``page.launch()``.
-
-    Returns:
-        The exit status: 0 after SIGTERM, ``LOST_DEVICE`` after a lost device. The caller must end the process
-        without waiting for its threads, because they may be loading models or hang on a lost device.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was pressed. The service and the page are closed already.
-        UserError: The page cannot listen at its address.
+    Call this on the main thread. The caller must then end the process without waiting for its threads, which
+    may be loading models or hang on a lost device.
     """
     signal.signal(signal.SIGTERM, _terminate)
     # Restore Ctrl-C: a shell makes the programs that it starts in the background ignore it.
@@ -95,6 +77,6 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 
 
 def send_little_ahead(page: gr.Blocks) -> None:
-    """Limit the unsent bytes of each connection to a launched page, to notice an absent reader soon."""
+    """Limit the unsent bytes of each connection, so that a reader who leaves is noticed soon."""
     for listener in listening_sockets(page):  # accepted connections inherit the option
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)

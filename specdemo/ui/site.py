@@ -1,7 +1,4 @@
-"""The static copy of the page: a folder with recorded runs that any web server can serve, under any path.
-
-It has the live page's fragments, style sheets and modules. ``site.js`` reads files in place of a server.
-"""
+"""The static copy of the page: a folder with recorded runs that any web server can serve, under any path."""
 
 import json
 import shutil
@@ -28,7 +25,6 @@ from specdemo.ui.tabs import lab, proof, quiz
 
 ENTRY = "site/site.js"
 ANSWERS = "learn/quiz-answers.ndjson"
-"""Recorded answers to the questions of the quiz."""
 PROOFS = "proof/recorded"
 SHEETS = (
     "common/page",
@@ -42,7 +38,6 @@ SHEETS = (
 
 
 def write_site(folder: Path) -> None:
-    """Write the static copy into ``folder``, which is created if needed."""
     files, traces, answers = folder / PREFIX, folder / TRACES, folder / LAB / "run"
     proofs = files / PROOFS
     for part in (files, proofs, traces, answers):

@@ -1,5 +1,6 @@
-"""Settings of the stage, which shows runs; and the routes of the page's files, including Plotly (no CDN)."""
+"""The settings of the stage, which shows runs, and the routes of the page's files."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,23 @@ from starlette.staticfiles import StaticFiles
 from specdemo.charts.palette import css_variables
 from specdemo.charts.stage import skeletons
 from specdemo.records.drafter_kinds import KINDS
+from specdemo.records.trace import Rule, RunConfig
+from specdemo.records.trace_file import MAX_BYTES
 from specdemo.ui.component import PREFIX, STATIC
 
+TABS = {
+    "run": "Run",
+    "learn": "Learn",
+    "play": "Play",
+    "proof": "Is it the same?",
+    "lab": "Lab",
+    "class": "Class",
+}
+SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "script")
+"""The settings of a run on the page, which does not offer scripted drafts."""
 ARRIVAL = "arrival"
-"""The recording that plays if the address names nothing else: a run of the page's initial prompt."""
+"""The recording of the page's initial prompt, which plays if the address chooses no other."""
 STAGE_SHEETS = ("common/base", "stage/stage", "stage/lanes")
-"""The style sheets that every page with a stage needs."""
 STYLE_SHEETS = (
     "common/page",
     *STAGE_SHEETS,
@@ -31,17 +43,15 @@ STYLE_SHEETS = (
 )
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
-"""File addresses have no version, so browsers must ask for changes each time; a 304 reply costs nothing."""
+"""File addresses have no version, so browsers must ask for changes each time."""
 
 
 def head() -> str:
-    """Return HTML for the document's head: the palette as CSS variables, and links to the style sheets."""
     sheets = [f'<link rel="stylesheet" href="{PREFIX}/{name}.css">' for name in STYLE_SHEETS]
     return "".join([f"<style>{css_variables()}</style>", *sheets])
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes of the page's files."""
     return [
         Route(f"/{PREFIX}/plotly.min.js", _plotly),
         # Not a Mount: behind a proxy that removes its own folder from the path, it looks in the wrong place.
@@ -50,9 +60,16 @@ def routes() -> list[BaseRoute]:
 
 
 def settings() -> dict[str, Any]:
-    """Return the settings for the stage's JavaScript; they are the same on every page with a stage."""
-    kinds = {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()}
-    return {"figures": skeletons(), "drafters": kinds, "arrival": ARRIVAL}
+    """Return the settings of the stage's JavaScript, which are the same on every page with a stage."""
+    return {
+        "figures": skeletons(),
+        "arrival": ARRIVAL,
+        "drafters": {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()},
+        "rules": {rule: {"label": rule.label, "about": rule.about} for rule in Rule},
+        "tabs": TABS,
+        "linked": [*SETTINGS, "pair"],
+        "max_trace_bytes": MAX_BYTES,
+    }
 
 
 def _plotly(_request: Any) -> Response:

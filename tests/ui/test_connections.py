@@ -17,17 +17,18 @@ from specdemo.ui.http import connections
 from specdemo.ui.page import launch_options
 
 
-@pytest.fixture
-def address(monkeypatch: Any) -> Iterator[tuple[str, int]]:
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
     """Yield the host and the port of a page that accepts 20 connections."""
-    monkeypatch.setitem(sys.modules, "uvloop", None)  # an optional replacement of Python's own event loop
-    monkeypatch.setattr(connections, "max_connections", lambda: 20)
-    monkeypatch.setattr(connections, "REQUEST_S", 2 * PATIENCE_S)
-    with gr.Blocks() as page:
-        gr.Textbox()
-    page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
-    yield "127.0.0.1", page.server_port
-    page.close(verbose=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "uvloop", None)  # an optional replacement of Python's own event loop
+        patch.setattr(connections, "max_connections", lambda: 20)
+        patch.setattr(connections, "REQUEST_S", 2 * PATIENCE_S)
+        with gr.Blocks() as page:
+            gr.Textbox()
+        page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+        yield "127.0.0.1", page.server_port
+        page.close(verbose=False)
 
 
 def ended(line: socket.socket) -> bool:
@@ -65,18 +66,18 @@ def test_a_connection_is_closed_if_its_request_takes_too_long(address, monkeypat
         until(lambda: ended(silent) and ended(slow))
 
 
-def test_a_message_that_clients_can_repeat_is_logged_once(address, caplog):
-    for name, message in (
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
         ("asyncio", "socket.accept() out of system resource\nsocket: <socket>"),
         ("uvicorn.error", "Invalid HTTP request received."),
-    ):
-        caplog.clear()
-        for _ in range(100):
-            try:
-                raise OSError("Too many open files")
-            except OSError:
-                logging.getLogger(name).error(message, exc_info=True)
-        [record] = caplog.records
-        assert record.getMessage() == message.splitlines()[0] and record.exc_info is None
-        logging.getLogger(name).error("Another message.")
-        assert len(caplog.records) == 2
+    ],
+)
+def test_a_message_that_clients_can_repeat_is_logged_once(caplog, name, message):
+    connections.quiet_repeats()
+    for _ in range(100):
+        logging.getLogger(name).error(message, exc_info=OSError("Too many open files"))
+    [record] = caplog.records
+    assert record.getMessage() == message.splitlines()[0] and record.exc_info is None
+    logging.getLogger(name).error("Another message.")
+    assert len(caplog.records) == 2

@@ -5,6 +5,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -19,11 +20,7 @@ from specdemo.ui.page import build_page, launch_options
 
 BOUNDS = Bounds(max_waiting=8, max_seconds=5.0)
 FULL = re.compile(r"The queue is full: 8 are waiting already; please try again in about \d+ s\.")
-
-DISPLACED = re.compile(
-    r"The queue is full, and your address had more than half of its places; please try again in about \d+ s\."
-)
-"""The refusal of jobs from an address with more than half of the queue."""
+DISPLACED = re.compile(r"The queue is full, and your address had more than half of its places; .*\d+ s\.")
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +42,6 @@ def visitor(url: str) -> Iterator[HttpVisitor]:
     one = HttpVisitor(url)
     yield one
     one.http.close()
-
-
-@pytest.mark.slow
-def test_fifty_concurrent_visitors_get_a_right_run_or_a_clear_refusal(url, visitor):
-    requests = requests_of(50, tokens=16)
-    alone = [visit(visitor, **request).ids for request in requests]
-    assert len(set(alone)) > 25, "seeds and prompts make different texts"
-    outcomes = storm(url, requests)
-    right = [o for o, ids in zip(outcomes, alone, strict=True) if o.ids == ids]
-    refused = [o for o in outcomes if o.refusal]
-    assert len(right) + len(refused) == len(requests) and len(right) >= 1 + BOUNDS.max_waiting
-    assert all(FULL.fullmatch(str(o.refusal)) for o in refused)
-    assert visit(visitor, **requests[0]).ids == alone[0]
 
 
 @contextmanager
@@ -82,19 +66,24 @@ def greedy_client(url: str, visitor: HttpVisitor) -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
-def test_a_greedy_client_gets_at_most_half_of_the_queue(url, visitor, service):
+def test_fifty_visitors_next_to_a_greedy_client_get_a_right_run_or_a_clear_refusal(url, visitor, service):
     requests = requests_of(49, tokens=16)
     alone = [visit(visitor, **request).ids for request in requests]
+    assert len(set(alone)) > 25, "seeds and prompts make different texts"
+
+    def right(outcomes: list[Any]) -> int:
+        """Return the number of right runs; the others must be clear refusals."""
+        refused = [str(o.refusal) for o in outcomes if o.refusal]
+        assert [words for words in refused if not (FULL.fullmatch(words) or DISPLACED.fullmatch(words))] == []
+        count = sum(o.ids == ids for o, ids in zip(outcomes, alone, strict=True))
+        assert count + len(refused) == len(requests)
+        return count
+
+    assert right(storm(url, requests)) >= 1 + BOUNDS.max_waiting
     with greedy_client(url, visitor) as asked:
         until(lambda: len(service._queue._taken) == 1 + BOUNDS.max_waiting)
-        outcomes = storm(url, requests)
+        assert right(storm(url, requests)) >= BOUNDS.max_waiting // 2, "the greedy client has at most half"
         assert len(asked) > BOUNDS.max_waiting
-    right = [o for o, ids in zip(outcomes, alone, strict=True) if o.ids == ids]
-    refused = [o for o in outcomes if o.refusal]
-    assert len(right) + len(refused) == len(requests)
-    assert len(right) >= BOUNDS.max_waiting // 2
-    sentences = [str(o.refusal) for o in refused]
-    assert [words for words in sentences if not (FULL.fullmatch(words) or DISPLACED.fullmatch(words))] == []
     until(lambda: not service._queue._taken)
     assert visit(visitor, **requests[0]).ids == alone[0]
 

@@ -1,7 +1,8 @@
-"""The program's end by a signal or a lost device, restarts by a supervisor, and the health route."""
+"""The program's start, its end by a signal or a lost device, restarts by a supervisor, and its health."""
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import httpx
 import pytest
 from helpers.http_visitor import HttpVisitor
 from helpers.pages import SKIP_PREDICTION
+from helpers.soak import serving as apart
 from helpers.stand_in import StandIn
 from helpers.visitor import run_to_end
 from helpers.waiting import PATIENCE_S, until
@@ -45,18 +47,18 @@ class Served:
         self.ended: list[Any] = []
         self._queue = SimpleNamespace(pending_event_ids_session={"left": set()})
 
-    def launch(self, prevent_thread_lock: bool, quiet: bool = False, **options: Any) -> None:
-        assert prevent_thread_lock
-        if not quiet:
-            print("* To create a public link, set `share=True` in `launch()`.")
+    def launch(self, prevent_thread_lock: bool, quiet: bool, **options: Any) -> None:
+        assert prevent_thread_lock and quiet
         if options.get("taken"):
             raise OSError("Cannot find empty port in range: 7860-7959.")
         self.local_url = "http://127.0.0.1:7/"
         self.server = SimpleNamespace(servers=[])
-        self.launched = options
 
     def close(self, *within_s: float, verbose: bool = True) -> None:
         self.ended.append(within_s)
+
+    def serve(self, **options: Any) -> int:
+        return serve_until_ended(self, self, options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -74,9 +76,8 @@ def soon(action: Callable[[], None]) -> None:
 
 def test_a_terminated_program_lets_the_run_finish_then_closes_and_a_second_signal_ends_it(served, capsys):
     soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert serve_until_ended(served, served, {"port": 7}) == 0  # type: ignore[arg-type]
+    assert served.serve() == 0
     assert served.ended == [(serving.FINISH_S,), ()], "first the service, then the page"
-    assert served.launched == {"port": 7}
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert capsys.readouterr().out == "Open http://127.0.0.1:7/ in a browser; Ctrl-C ends the page.\n"
 
@@ -92,7 +93,7 @@ def test_the_page_closes_after_the_last_events_are_delivered(served, monkeypatch
     served.lost = True
     close = served.close
     served.close = lambda *within_s, **options: (close(*within_s), soon(deliver) if within_s else None)
-    assert serve_until_ended(served, served, {"port": 7}) == LOST_DEVICE  # type: ignore[arg-type]
+    assert served.serve() == LOST_DEVICE
     assert served.ended == [(serving.FINISH_S,), "delivered", ()]
 
 
@@ -100,16 +101,19 @@ def test_the_page_closes_after_the_last_events_are_delivered(served, monkeypatch
 def test_an_interrupt_ends_the_program_at_once_even_if_the_shell_ignores_it(served, before):
     signal.signal(signal.SIGINT, before)
     soon(lambda: os.kill(os.getpid(), signal.SIGINT))
-    assert exit_status(lambda: serve_until_ended(served, served, {"port": 7})) == 130  # type: ignore[arg-type]
+    assert exit_status(lambda: served.serve()) == 130
     assert served.ended == [(0.0,), ()]
 
 
 def test_a_missing_free_port_is_reported(served):
     with pytest.raises(UserError, match=r"^The page cannot be served: Cannot find empty port"):
-        serve_until_ended(served, served, {"taken": True})  # type: ignore[arg-type]
+        served.serve(taken=True)
 
 
-@pytest.mark.parametrize("host", ["::1", "::", "[::1]", "localhost", "0.0.0.0", "0"])
+SAME = (pytest.param(host, marks=pytest.mark.slow) for host in ("::1", "[::1]", "localhost", "0.0.0.0"))
+
+
+@pytest.mark.parametrize("host", ["::", "0", *SAME])
 def test_the_page_starts_at_every_kind_of_address(host, served, monkeypatch, capsys):
     service = StandIn()
     service.load = service.close = lambda *_: None  # type: ignore[attr-defined]
@@ -139,12 +143,10 @@ def test_health_is_200_when_ready_and_503_otherwise():
     client = TestClient(Starlette(routes=[health_route(service)]))  # type: ignore[arg-type]
     for state in State:
         service.state = state  # type: ignore[attr-defined]
+        ready = state is State.READY
         reply = client.get("/health")
-        assert (reply.status_code == 200) is (state is State.READY)
-        assert reply.json() == (
-            {"status": "ready"} if state is State.READY else {"error": HEALTH_SENTENCES[state]}
-        )
-        assert client.head("/health").status_code == reply.status_code
+        assert reply.json() == ({"status": "ready"} if ready else {"error": HEALTH_SENTENCES[state]})
+        assert client.head("/health").status_code == reply.status_code == (200 if ready else 503)
 
 
 APP = """
@@ -279,3 +281,27 @@ def test_a_terminated_app_finishes_its_run_refuses_others_and_exits_with_zero(su
     end = json.loads(last["output"]["data"][0].splitlines()[-1])
     assert end["type"] == "end" and end["finish"] == "length"
     assert supervisor.process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.slow
+def test_a_client_of_a_run_that_is_cut_off_gets_the_reason(tmp_path):
+    with apart(tmp_path / "app.log") as (url, process):
+        visitor, session = HttpVisitor(url), uuid.uuid4().hex
+        visitor.join("run", {**RUN, "max_new_tokens": 1000}, session)
+        interrupted, shown = False, ""
+        for message in visitor.messages(session):
+            shown = str(message.get("output"))
+            if not interrupted and '"round"' in shown:
+                os.kill(process, signal.SIGINT)
+                interrupted = True
+            if message["msg"] == "process_completed":
+                break
+    assert interrupted and RESTARTING in shown
+
+
+@pytest.mark.slow
+def test_runs_are_served_when_no_file_can_be_written():
+    with apart(Path(os.devnull)) as (url, process):
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (0, 0))
+        ended = outcome(url)
+    assert ended["success"] and '"type":"end"' in str(ended["output"]).replace(" ", "")

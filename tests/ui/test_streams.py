@@ -7,42 +7,46 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from types import FrameType
+from collections.abc import Generator, Iterator
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.requests_made import request_from
+from helpers.http_visitor import request_from
 from helpers.stand_in import StandIn
 from helpers.tiny import service_of, tiny_pair
 
 from specdemo.records.limits import UserError
 from specdemo.service.fairness import Visitor
+from specdemo.service.jobs import JobKind
 from specdemo.ui.controls import PLAIN_SETTINGS, SETTINGS, Controls
 from specdemo.ui.jobs import BUSY, CUT, EXPLAIN
-from specdemo.ui.streams import MIN_GAP_S, USUAL_GAP_S, PageJob, Stops, first_line, ndjson
+from specdemo.ui.streams import MIN_GAP_S, USUAL_GAP_S, PageJob, Stops, first_line
 from specdemo.ui.tabs.run import run_endpoint
 
 
 class Counting:
-    """Yields numbered events of a ``kind``, ``cost`` seconds each, then raises ``fault`` if given."""
+    """A service with one job: numbered events, ``cost`` seconds each, then ``fault`` unless it is None."""
 
     def __init__(self, count: int, fault: Exception | None = None, cost: float = 0.0, kind: str = "round"):
         self.count, self.fault, self.cost, self.kind = count, fault, cost, kind
-        self.now = 0.0
+        self.now, self.is_closed = 0.0, False
 
-    def stream(self) -> Iterator[dict[str, Any]]:
-        for number in range(self.count):
-            self.now += self.cost
-            yield {"type": self.kind, "number": number}
-        if self.fault:
-            raise self.fault
+    def events(self, *_: Any) -> Iterator[dict[str, Any]]:
+        try:
+            for number in range(self.count):
+                self.now += self.cost
+                yield {"type": self.kind, "number": number}
+            if self.fault:
+                raise self.fault
+        finally:
+            self.is_closed = True
 
-
-def texts(source: Counting) -> Iterator[str]:
-    """Return the updates of one run on the source's clock, each read at once."""
-    job = PageJob(Visitor(""), lambda: False, lambda: 0, lambda: source.now)
-    return ndjson(source.stream(), job)
+    def texts(self) -> Generator[str, None, None]:
+        """Return the updates of the job on this clock, each read at once."""
+        job = PageJob(Visitor(""), lambda: False, lambda: 0, lambda: self.now)
+        service: Any = SimpleNamespace(events=self.events)
+        return job.ndjson(service, JobKind.RUN, {}, "")
 
 
 def numbers(text: str) -> list[int]:
@@ -50,55 +54,60 @@ def numbers(text: str) -> list[int]:
 
 
 def test_text_only_grows_from_its_first_line():
-    updates = list(texts(Counting(50, cost=MIN_GAP_S)))
+    updates = list(Counting(50, cost=MIN_GAP_S).texts())
     assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(updates))
     assert updates[0].startswith(first_line())
     assert numbers(updates[-1]) == list(range(50))
 
 
 @pytest.mark.parametrize("kind", ["round", "progress"])
-def test_updates_are_throttled_and_the_last_is_never_lost(kind):
-    source = Counting(1000, cost=MIN_GAP_S / 50, kind=kind)
-    updates = list(texts(source))
-    assert len(updates) <= source.now / MIN_GAP_S + 2
+def test_fast_events_are_sent_together_slow_ones_one_by_one_and_none_is_lost(kind):
+    fast = Counting(1000, cost=MIN_GAP_S / 50, kind=kind)
+    updates = list(fast.texts())
+    assert len(updates) <= fast.now / USUAL_GAP_S + 2
     assert numbers(updates[-1]) == list(range(1000))
-
-
-def test_slow_rounds_are_sent_one_by_one_and_fast_ones_together():
-    slow, fast = Counting(30, cost=1.01 * MIN_GAP_S), Counting(1000, cost=MIN_GAP_S / 50)
-    assert len(list(texts(slow))) == 30
-    assert len(list(texts(fast))) <= fast.now / USUAL_GAP_S + 2
+    assert len(list(Counting(30, cost=1.01 * MIN_GAP_S, kind=kind).texts())) == 30
 
 
 def test_rare_events_are_sent_at_once():
-    updates = list(texts(Counting(3, cost=0.0, kind="experiment")))
+    updates = Counting(3, cost=0.0, kind="experiment").texts()
     assert [numbers(text) for text in updates] == [[0], [0, 1], [0, 1, 2]]
 
 
 def test_a_refusal_becomes_the_last_line():
     seen = []
     with pytest.raises(UserError, match="Too long"):
-        for text in texts(Counting(3, UserError("Too long; shorten it."))):
+        for text in Counting(3, UserError("Too long; shorten it.")).texts():
             seen.append(text)
     last = json.loads(seen[-1].splitlines()[-1])
     assert last == {"type": "error", "message": "Too long; shorten it."}
     assert numbers(seen[-1]) == [0, 1, 2]
 
 
+def test_closing_the_updates_closes_the_events():
+    source = Counting(3)
+    updates = source.texts()
+    next(updates)
+    assert not source.is_closed
+    updates.close()
+    assert source.is_closed
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
 def test_every_failure_shows_a_sentence():
-    def explained(shown: str) -> str:
-        script = f"process.stdout.write(({EXPLAIN})({json.dumps(shown)}))"
-        return subprocess.run(["node", "-e", script], check=True, capture_output=True, text=True).stdout
-
     def error(message: str) -> str:
         return json.dumps({"type": "error", "message": message}, separators=(",", ":")) + "\n"
 
-    assert explained(first_line()) == first_line() + error(BUSY)
-    assert explained("") == error(CUT)
     begun = first_line() + '{"type":"start"}\n'
-    assert explained(begun) == begun + error(CUT)
-    assert explained(begun + error("Told.")) == begun + error("Told.")
+    explained = {
+        first_line(): first_line() + error(BUSY),
+        "": error(CUT),
+        begun: begun + error(CUT),
+        begun + error("Told."): begun + error("Told."),
+    }
+    script = f"process.stdout.write(JSON.stringify({json.dumps(list(explained))}.map({EXPLAIN})))"
+    shown = subprocess.run(["node", "-e", script], check=True, capture_output=True, text=True).stdout
+    assert json.loads(shown) == list(explained.values())
 
 
 def test_stop_reaches_a_job_that_has_not_begun_and_only_in_its_session():
@@ -128,16 +137,6 @@ def test_run_has_the_widgets_as_parameters_in_order():
     *taken, request = inspect.signature(run_endpoint(StandIn(), Stops())).parameters
     assert (tuple(taken), request) == (Controls._fields, "request")
     assert set(taken) - {"auto", "pair"} == set(SETTINGS)
-
-
-def test_closing_the_updates_closes_the_events():
-    source = Counting(3)
-    events = source.stream()
-    updates = ndjson(events, PageJob(Visitor(""), lambda: False, lambda: 0))
-    next(updates)
-    updates.close()
-    with pytest.raises(StopIteration):
-        next(events)
 
 
 def generators(frame: FrameType | None) -> list[str]:

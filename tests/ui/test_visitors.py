@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 from gradio.context import LocalContext
-from helpers.http_visitor import HttpVisitor
-from helpers.requests_made import request_from
+from helpers.http_visitor import HttpVisitor, request_from
 from helpers.waiting import until
 from starlette.testclient import TestClient
 
@@ -21,7 +20,6 @@ from specdemo.service.queue import Bounds
 from specdemo.service.service import local_service
 from specdemo.ui import streams
 from specdemo.ui.http import visitors
-from specdemo.ui.http.hosts import require_networks
 from specdemo.ui.http.visitors import Loopback, caller_gone, visitor_of
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.serving import send_little_ahead
@@ -79,6 +77,12 @@ def visitor(running_hall: tuple[Hall, str]) -> Iterator[HttpVisitor]:
     one.http.close()
 
 
+@pytest.fixture
+def _impatient(monkeypatch: Any) -> None:
+    monkeypatch.setattr(streams, "UNREAD_S", 0.4)
+    monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
+
+
 def called(visitor: HttpVisitor, **headers: str) -> str:
     """Ask for a run without a session; return the address of the answer, unread."""
     body = {"data": visitor.values("run", RUN)}
@@ -111,31 +115,25 @@ def test_a_page_has_one_job_of_a_kind(hall, visitor):
     assert refused["output"]["error"].startswith(SHARE.replace("address", "page"))
 
 
-def test_unread_jobs_end_whether_or_not_they_have_begun(hall, visitor, monkeypatch):
-    monkeypatch.setattr(streams, "UNREAD_S", 0.4)
-    monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
-    sessions = [uuid.uuid4().hex for _ in range(4)]
+@pytest.mark.usefixtures("_impatient")
+def test_unread_jobs_end_whether_or_not_they_have_begun_and_a_job_that_is_read_stays(hall, visitor):
+    sessions = [uuid.uuid4().hex for _ in range(3)]
     numbers = [visitor.join("run", RUN, session) for session in sessions]
-    until(lambda: hall.taken == 4)
+    until(lambda: hall.taken == 3)
     until(lambda: hall.taken == 0)
+    read = uuid.uuid4().hex
+    stays = visitor.join("run", RUN, read)
+    closing = threading.Timer(0.8, hall.open.set)
+    closing.start()
+    assert visitor.outcomes(read, 1)[stays]["success"]
+    closing.join()
     for session, number in zip(sessions, numbers, strict=True):
         ended = visitor.outcomes(session, 1)[number]
         assert not ended["success"] and ended["output"]["error"] == streams.UNREAD
 
 
-def test_a_job_that_is_read_stays(hall, visitor, monkeypatch):
-    monkeypatch.setattr(streams, "UNREAD_S", 0.4)
-    monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
-    session = uuid.uuid4().hex
-    number = visitor.join("run", RUN, session)
-    closing = threading.Timer(1.5, hall.open.set)
-    closing.start()
-    assert visitor.outcomes(session, 1)[number]["success"]
-    closing.join()
-
-
+@pytest.mark.usefixtures("_impatient")
 def test_a_visitor_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
-    monkeypatch.setattr(streams, "UNREAD_S", 0.4)
     monkeypatch.setattr(hall, "payload", "x" * 20_000)
     session = uuid.uuid4().hex
     visitor.join("run", RUN, session)
@@ -149,8 +147,8 @@ def test_a_visitor_who_stops_reading_loses_the_device_soon(hall, visitor, monkey
 class Messages:
     """The unread messages of a job, on a clock of their own."""
 
-    def __init__(self) -> None:
-        self.unread, self.now = 2, 0.0
+    def __init__(self, unread: int = 2) -> None:
+        self.unread, self.now = unread, 0.0
         self.job = PageJob(Visitor(""), lambda: False, lambda: self.unread, lambda: self.now)
 
     def after(self, seconds: float, fetched: int = 0) -> bool:
@@ -164,19 +162,16 @@ class Messages:
 
 
 def test_a_job_ends_after_ten_seconds_without_a_reader():
-    never_there = Messages()
+    never_there, slow_job, stopped, slow_reader = Messages(), Messages(), Messages(), Messages(50)
     assert [never_there.after(1.0) for _ in range(12)].index(True) in (10, 11)
-    slow_job, stopped = Messages(), Messages()
     assert not any(slow_job.after(30.0, fetched=10) for _ in range(5))
     assert not any(stopped.after(0.2, fetched=1) for _ in range(100))
     assert [stopped.after(0.2) for _ in range(60)].index(True) == pytest.approx(50, abs=3)
-    behind = Messages()
-    behind.unread = 50
-    assert not any(behind.after(4.0, fetched=4) for _ in range(10)), "it reads, though slowly"
+    assert not any(slow_reader.after(4.0, fetched=4) for _ in range(10))
     assert streams.FRESH < 5
 
 
-def test_a_visitor_is_identified_by_session_or_address(monkeypatch):
+def test_a_visitor_is_identified_by_session_or_address():
     assert visitor_of(request_from("10.0.0.1", "abc")) == Visitor("10.0.0.1", "abc")
     assert visitor_of(request_from("10.0.0.1", None)) == Visitor("10.0.0.1")
     assert visitor_of(request_from(None, None)) == Visitor("")
@@ -205,15 +200,13 @@ def test_a_request_to_itself_belongs_to_its_caller():
     for forged in ("10.0.0.9", "x 10.0.0.9", " 10.0.0.9", "é 10.0.0.9"):
         reply = outside.get("/", headers={"x-specdemo-caller": forged.encode()})
         address, _, header = reply.text.partition("|")
-        assert address == "10.0.0.7"
-        assert header != forged and header.endswith(" 10.0.0.7")
+        assert address == "10.0.0.7" and header != forged and header.endswith(" 10.0.0.7")
 
 
 @pytest.mark.parametrize(
     ("trusted", "peer", "client"),
     [
         ("", "127.0.0.1", "127.0.0.1"),
-        ("", "10.1.2.3", "10.1.2.3"),
         ("127.0.0.1", "127.0.0.1", "9.9.9.9"),
         ("127.0.0.1", "10.1.2.3", "10.1.2.3"),
         ("127.0.0.1, 10.0.0.0/8", "10.1.2.3", "9.9.9.9"),
@@ -226,12 +219,6 @@ def test_forwarded_addresses_count_only_from_trusted_proxies(monkeypatch, truste
     asking = TestClient(config.loaded_app, client=(peer, 1))
     # The visitor's own value precedes the one that the proxy added.
     assert asking.get("/", headers={"X-Forwarded-For": "8.8.8.8, 9.9.9.9"}).text.startswith(f"{client}|")
-
-
-@pytest.mark.parametrize("wrong", ["*", "localhost", "127.0.0.1 10.0.0.1", "10.0.0.1/8", "127.0.0.1:80"])
-def test_a_wrong_proxy_address_is_refused(wrong):
-    with pytest.raises(UserError, match=r"^--trust-proxy takes addresses and networks .* is neither\.$"):
-        require_networks(f"127.0.0.1,{wrong}")
 
 
 def test_an_idle_session_is_forgotten_and_a_busy_one_is_kept(monkeypatch):

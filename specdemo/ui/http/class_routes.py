@@ -1,6 +1,4 @@
-"""The routes of classes, for the teacher's page and the students' pages.
-
-The teacher's page posts what it shows. Students' pages read that, and post answers and drafts.
+"""The routes of classes: the teacher's page posts what it shows; students' pages read it, and post answers.
 
 A student takes no Gradio session, no queue position and no thread of the server.
 """
@@ -50,7 +48,6 @@ _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def class_routes(rooms: Rooms) -> list[Route]:
-    """Return the routes to the classes of one server; a class code in a path names the class."""
     at = f"/{PREFIX}/{{code}}"
     endpoints: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("POST", f"/{PREFIX}", _open),
@@ -70,7 +67,7 @@ def class_routes(rooms: Rooms) -> list[Route]:
 
 
 def judge_with(service: RunService, address: str, code: str) -> Judge:
-    """Return the judge of a class's games. Its jobs count as one visitor's, at the teacher's address."""
+    """Return the judge of a class's games; its jobs count as one visitor at the teacher's address."""
     visitor = Visitor(address, f"class {code}")
 
     def results(request: Mapping[str, Any], stop: Stop) -> Mapping[str, Any]:
@@ -84,12 +81,7 @@ def judge_with(service: RunService, address: str, code: str) -> Judge:
 
 @cache
 def student_page(root: str) -> str:
-    """Return the students' page as HTML: the stage, the lessons and the class's questions, without Gradio.
-
-    Args:
-        root: The path from the students' page to the live page, such as ``../``. It is relative because a
-            proxy may serve both pages under any path.
-    """
+    """Return the students' page; ``root`` is the relative path from it to the live page, such as ``../``."""
     files = f"{root}{STATIC}"
     return Template(static_text("class/class-student.html")).substitute(
         dress=DRESS,
@@ -133,7 +125,6 @@ async def _draft(rooms: Rooms, request: Request) -> Response:
 
 
 async def _own(rooms: Rooms, request: Request) -> Response:
-    """Reply with the verdict on a student's own draft, or with null if there is no game."""
     room, student = _read_by_student(rooms, request)
     game = room.games.current
     return json_reply(game.verdict_of(student) if game else None)
@@ -145,7 +136,6 @@ async def _teach(rooms: Rooms, request: Request) -> Response:
 
 
 async def _game(rooms: Rooms, request: Request) -> Response:
-    """Reply with what everybody may see of the current game, or with null; for the teacher's page."""
     game = _of_teacher(rooms, request).games.current
     return json_reply(game.for_students() if game else None)
 
@@ -163,7 +153,6 @@ async def _end(rooms: Rooms, request: Request) -> Response:
 
 
 async def _events(rooms: Rooms, request: Request) -> Response:
-    """Reply with a stream of server-sent events: the class's messages that the page does not have yet."""
     room, student = _read_by_student(rooms, request)
     after = _after(request)
 
@@ -180,7 +169,6 @@ async def _events(rooms: Rooms, request: Request) -> Response:
 
 
 async def _news(rooms: Rooms, request: Request) -> Response:
-    """Reply once with the class's messages that the page does not have yet, as NDJSON."""
     room, student = _read_by_student(rooms, request)
     new = await room.poll(student, _after(request))
 
@@ -194,7 +182,7 @@ async def _news(rooms: Rooms, request: Request) -> Response:
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
-    """Split data into small parts. If a student stops reading, little more than one part waits in memory."""
+    """Split data into small parts, so that little more than one waits in memory for a student who stops."""
     return (data[start : start + PART] for start in range(0, len(data), PART))
 
 
@@ -204,7 +192,7 @@ def _page(request: Request) -> Response:
 
 
 def _table(summary: Mapping[str, Any]) -> str:
-    """Return the questions of a lesson summary as CSV, with one line per possible answer."""
+    """Return the questions of a summary as CSV, with one line per possible answer."""
     lines = io.StringIO()
     rows = csv.writer(lines)
     rows.writerow(["question", "text", "answer", "students", "right", "measured"])
@@ -228,7 +216,6 @@ def _find(rooms: Rooms, request: Request, token: str) -> Room:
 
 
 def _of_teacher(rooms: Rooms, request: Request) -> Room:
-    """Return the class; raise ``UserError`` unless the request has the secret of its teacher."""
     secret = request.headers.get(SECRET, "")
     room = _find(rooms, request, secret)
     room.require_teacher(secret)
@@ -236,7 +223,6 @@ def _of_teacher(rooms: Rooms, request: Request) -> Room:
 
 
 def _read_by_student(rooms: Rooms, request: Request) -> tuple[Room, str]:
-    """Return the class and the student's token, which a read request has in its address."""
     student = request.query_params.get("student", "")
     room = _find(rooms, request, student)
     room.students.require_known(student)
@@ -244,7 +230,6 @@ def _read_by_student(rooms: Rooms, request: Request) -> tuple[Room, str]:
 
 
 async def _posted_by_student(rooms: Rooms, request: Request) -> tuple[Room, str, dict[str, Any]]:
-    """Return the class, the student's token (from the posted body) and the rest of the body."""
     content = await _content(request, MAX_STUDENT_BYTES)
     token = content.pop("student", "")
     student = token if isinstance(token, str) else ""

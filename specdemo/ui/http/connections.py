@@ -51,7 +51,6 @@ class BoundedConnection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """True if no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _wait(self) -> None:
@@ -66,7 +65,7 @@ class BoundedConnection(H11Protocol):
 
 
 def max_connections() -> int:
-    """Return the maximum number of connections, which leaves some of the process's files for other uses."""
+    """Return the maximum number of connections, which leaves files of the process for other uses."""
     if resource is None:
         return MAX_CONNECTIONS
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -74,7 +73,7 @@ def max_connections() -> int:
 
 
 class QuietRepeats(logging.Filter):
-    """Lets each of the ``REPEATED`` messages pass once in ``QUIET_S``, in one line."""
+    """Passes each of the ``REPEATED`` messages once in ``QUIET_S``, in one line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +93,6 @@ class QuietRepeats(logging.Filter):
 
 
 def quiet_repeats() -> None:
-    """Let log messages that a client can repeat at will pass once in a while only."""
     for name in ("asyncio", "uvicorn.error"):
         logger = logging.getLogger(name)
         if not any(isinstance(one, QuietRepeats) for one in logger.filters):

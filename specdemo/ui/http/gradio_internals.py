@@ -1,7 +1,6 @@
 """The private parts of Gradio that the page needs; no other module uses a private part.
 
-Check this module after each update of Gradio. Each part says why it is needed, and which public feature of
-Gradio would make it unnecessary.
+Check this module after each update of Gradio. The comments name features that would make a part unnecessary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,68 +40,48 @@ def untested_version() -> str | None:
 
 
 def page_of(scope: Scope) -> gr.Blocks:
-    """Return the page of the app that handles a request.
-
-    Unnecessary if the page were mounted on an app of our own, which could store it as an attribute.
-    """
+    # A page that is mounted on an app of our own could be an attribute of the app.
     return scope["app"].get_blocks()
 
 
 def functions(page: gr.Blocks) -> Mapping[int, BlockFunction]:
-    """Return the functions of the page, by the numbers that the browser uses for them.
-
-    They are needed to check requests on which Gradio would fail. Unnecessary if Gradio checked requests
-    itself.
-    """
+    """Return the functions of the page, by the numbers that the browser uses for them."""
+    # Unnecessary if Gradio checked requests itself, instead of failing on some.
     return page.fns
 
 
 def page_names(page: gr.Blocks) -> Mapping[str, Any]:
-    """Return the pages of the program, by name.
-
-    Gradio fails on the name of an unknown page. This check could go if Gradio replied with status 404.
-    """
+    # Unnecessary if Gradio replied with status 404 to other names.
     return page.config["page"]
 
 
 def public_endpoints(page: gr.Blocks) -> Mapping[str, Any]:
-    """Return the description of each public endpoint, by name, as Gradio's route ``info`` serves it.
-
-    Unnecessary if Gradio documented a method for it.
-    """
+    # Unnecessary if Gradio documented a method for the content of its route info.
     return page.get_api_info()["named_endpoints"]
 
 
 def is_pending(page: gr.Blocks, event: str) -> bool:
-    """Return whether an event is in the queue, or its answer waits to be fetched.
-
-    The queue forgets an event once its answer is delivered. Gradio never answers a request for an event that
-    it does not have. This check could go if Gradio replied with status 404.
-    """
+    """Return whether an event is in the queue, or its answer waits to be fetched."""
+    # Unnecessary if Gradio replied with status 404 to a request for another event; it never replies.
     return any(event in events for events in page._queue.pending_event_ids_session.values())
 
 
 def has_undelivered_events(page: gr.Blocks) -> bool:
-    """Return whether an event is in the queue, or an answer waits to be fetched.
-
-    Unnecessary if ``Blocks.close`` waited until the answers are delivered.
-    """
+    """Return whether an event is in the queue, or an answer waits to be fetched."""
+    # Unnecessary if Blocks.close waited until the answers are delivered.
     return any(page._queue.pending_event_ids_session.values())
 
 
 def idle_sessions(page: gr.Blocks) -> set[str]:
-    """Return the sessions that have data in the queue but no waiting or running event.
-
-    Call this on the event loop. It serves to forget the data of sessions that never fetch it, with
-    :func:`forget_session`. Unnecessary if Gradio had a time limit for such data.
-    """
+    """Return the sessions with data in the queue but no waiting or running event; call on the event loop."""
+    # Unnecessary if Gradio had a time limit for data that is never fetched.
     queue = page._queue
     kept = {*queue.pending_messages_per_session, *queue.pending_event_ids_session}
     return kept - {event.session_hash for event in queue.event_ids_to_events.values()}
 
 
 def forget_session(page: gr.Blocks, session: str) -> None:
-    """Delete a session's messages and the last values of its page; either may contain a whole run."""
+    """Delete a session's messages and its page's last values; either may contain a whole run."""
     page._queue.pending_messages_per_session.pop(session, None)
     page._queue.pending_event_ids_session.pop(session, None)
     page.state_holder.session_data.pop(session, None)
@@ -110,49 +89,32 @@ def forget_session(page: gr.Blocks, session: str) -> None:
 
 
 def current_event() -> str | None:
-    """Return the id of the event that this thread handles, or None if it handles none.
-
-    If an event has no session, Gradio uses this id as the name of its session. Unnecessary if ``gr.Request``
-    had no session then.
-    """
+    """Return the id of the event that this thread handles, or None if it handles none."""
+    # Gradio uses it as the session of an event without a session. Unnecessary if gr.Request had none then.
     return LocalContext.event_id.get(None)
 
 
 def unread_messages() -> Callable[[], int]:
-    """Return a function that counts the unfetched messages of the current event's session.
-
-    Outside an event the count is always 0. Call this on the thread that handles the event. Unnecessary if
-    Gradio had a callback for readers who leave, or a limit of unfetched messages.
-    """
+    """Return a function that counts the unfetched messages of the session of this thread's event."""
+    # Unnecessary if Gradio had a callback for readers who leave, or a limit of unfetched messages.
     page, event_id = LocalContext.blocks.get(None), current_event()
     event = page and event_id and page._queue.event_ids_to_events.get(event_id)
     if not page or not event:
-        return lambda: 0
+        return lambda: 0  # this thread handles no event
     return page._queue.pending_messages_per_session[event.session_hash].qsize
 
 
 def listening_sockets(page: gr.Blocks) -> Sequence[Any]:
-    """Return the sockets that a launched page listens on.
-
-    Unnecessary if ``launch()`` had options for the web server's sockets.
-    """
+    # Unnecessary if launch() had options for the web server's sockets.
     return [listener for server in page.server.servers for listener in server.sockets]
 
 
 def describe_values(
     page: gr.Blocks, endpoint: Callable[..., Any], added: Mapping[str, Any], result: str
 ) -> None:
-    """Show the descriptions of arguments, from the docstring of a ``gr.api`` endpoint, on the API page.
-
-    Gradio uses these descriptions for MCP tools only. Unnecessary if ``gr.api`` used them for the API page as
-    well.
-
-    Args:
-        page: The page with the endpoint.
-        endpoint: The function; its first argument is the request, which is not shown.
-        added: The dependency that ``gr.api`` returned.
-        result: The label of the return value.
-    """
+    """Show the descriptions of arguments, from the docstring of a ``gr.api`` endpoint, on the API page."""
+    # Unnecessary if Gradio used these descriptions not only for MCP tools.
+    # The first argument is the request, which is not shown.
     _request, *descriptions = get_function_description(endpoint)[1].values()
     for block, label in zip(added["inputs"] + added["outputs"], [*descriptions, result], strict=True):
         value: Any = page.blocks[block]
@@ -160,21 +122,12 @@ def describe_values(
 
 
 def serves_tools(page: gr.Blocks) -> bool:
-    """Return whether the page was launched with an MCP server."""
     return page.mcp_server
 
 
 def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]) -> None:
-    """Make one endpoint the only MCP tool of a page that was launched with an MCP server.
-
-    Call this before the first request. Gradio makes every public endpoint a tool, and writes results as
-    Python literals. Unnecessary if Gradio let an app choose its tools and wrote results as JSON.
-
-    Args:
-        page: The launched page.
-        endpoint: The name of the endpoint.
-        written: A function that converts a result to text.
-    """
+    """Make one endpoint the only MCP tool of a page with an MCP server, before the first request."""
+    # Unnecessary if Gradio let an app choose its tools, and wrote results as JSON, not as Python literals.
     server: Any = page.mcp_server_obj
     server.tool_to_endpoint = {
         tool: served for tool, served in server.tool_to_endpoint.items() if served == f"/{endpoint}"
@@ -185,11 +138,9 @@ def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]
 
 
 def pass_all_requests_to_the_guard() -> None:
-    """Make uvicorn, the web server that Gradio starts, parse requests with h11 and refuse WebSockets.
-
-    httptools and the WebSocket libraries answer some unusual requests themselves, so that the guard does not
-    see them. The number of connections is bounded. Unnecessary if ``launch()`` had options for this.
-    """
+    """Make uvicorn, Gradio's web server, parse requests with h11, bound connections and refuse WebSockets."""
+    # httptools and the WebSocket libraries answer some unusual requests before the guard sees them.
+    # Unnecessary if launch() had options for this.
     HTTP_PROTOCOLS["auto"] = f"{BoundedConnection.__module__}:{BoundedConnection.__name__}"
     quiet_repeats()
     WS_PROTOCOLS["auto"] = WS_PROTOCOLS["none"]

@@ -1,7 +1,4 @@
-"""Checks of requests to Gradio's own addresses, before Gradio gets them.
-
-An invalid request would make Gradio fail inside the server; these checks refuse it with a sentence.
-"""
+"""Checks of requests to Gradio's own addresses; without them, invalid requests would make Gradio fail."""
 
 import re
 from collections.abc import Mapping
@@ -38,18 +35,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def check_query(page: gr.Blocks, path: str, query: Mapping[str, str]) -> None:
-    """Refuse a GET request for a page, session or event that does not exist.
-
-    Args:
-        page: The page.
-        path: The decoded path of the address.
-        query: The parameters of the address.
-
-    Raises:
-        UserError: The request is refused.
-    """
+    """Refuse a GET request for a page, session or event that does not exist; ``path`` is decoded."""
     if path == "/" and query.get("page", "") not in page_names(page):
-        raise RefusedError(404, "This program has one page only; leave “page” out of the address.")
+        raise RefusedError(404, "There is no such page; remove “page” from the address.")
     asked = path.removeprefix(f"{API}/")
     if asked == "queue/data":
         _check_session(query.get("session_hash"))
@@ -60,16 +48,7 @@ def check_query(page: gr.Blocks, path: str, query: Mapping[str, str]) -> None:
 
 
 def check_body(page: gr.Blocks, path: str, body: bytes) -> None:
-    """Refuse a POST request whose body Gradio could not handle.
-
-    Args:
-        page: The page.
-        path: The decoded path of the address.
-        body: The whole body.
-
-    Raises:
-        UserError: The request is refused.
-    """
+    """Refuse a POST request whose body Gradio could not handle; ``path`` is decoded."""
     sent, asked = object_in(body), path.removeprefix(f"{API}/")
     if named := _ENDPOINT.fullmatch(asked):
         _check_call(page, named["name"], sent, by_name=bool(named["by_name"]))
@@ -103,7 +82,7 @@ def _check_call(page: gr.Blocks, name: str, sent: dict[str, Any], by_name: bool)
 
 def _check_parameters(name: str, has_default: Mapping[str, bool], sent: dict[str, Any]) -> None:
     if any(parameter not in has_default for parameter in sent):
-        raise UserError(f"{name} takes these parameters only: {', '.join(has_default)}.")
+        raise UserError(f"{name} has only these parameters: {', '.join(has_default)}.")
     for parameter, optional in has_default.items():
         if parameter not in sent and not optional:
             raise UserError(f"{name} needs the parameter {parameter}.")
@@ -111,7 +90,7 @@ def _check_parameters(name: str, has_default: Mapping[str, bool], sent: dict[str
 
 @lru_cache(maxsize=1)
 def _public_endpoints(page: gr.Blocks) -> dict[str, dict[str, bool]]:
-    """Return, by endpoint, a dict from each parameter to True if the parameter has a default value."""
+    """Return for each endpoint whether each of its parameters has a default value."""
     return {
         name.removeprefix("/"): {
             str(parameter["parameter_name"]): bool(parameter["parameter_has_default"])
@@ -128,15 +107,14 @@ def _check_direct(page: gr.Blocks, name: str, sent: dict[str, Any]) -> None:
         _check_session(sent["session_hash"])
     fn = _by_index(page, sent.get("fn_index"))
     if fn.queue:
-        raise RefusedError(404, f"This endpoint has a queue; post to {API}/call/ and its name.")
+        raise RefusedError(404, f"This endpoint has a queue; post to {API}/call/ followed by its name.")
     _check_event(fn, sent)
 
 
 def _check_event(fn: BlockFunction, sent: dict[str, Any]) -> None:
-    """Refuse an event that lacks the values which its function needs."""
     _check_count(sent, len(fn.inputs))
     if fn.collects_event_data and not isinstance(sent.get("event_data"), dict):
-        raise UserError("event_data must be an object: this function answers an event of the page.")
+        raise UserError("event_data must be an object, because this function handles an event of the page.")
 
 
 def _by_index(page: gr.Blocks, index: object) -> BlockFunction:
@@ -152,7 +130,7 @@ def _check_types(sent: dict[str, Any]) -> None:
             wanted = {list: "a list", str: "text", int: "a whole number", bool: "true or false"}[kinds[0]]
             raise UserError(f"{name} must be {wanted}.")
     if sent.get("batched"):
-        raise UserError("This page accepts no batches; leave “batched” out.")
+        raise UserError("Batches are not allowed; leave “batched” out.")
 
 
 def _check_session(session: object) -> None:

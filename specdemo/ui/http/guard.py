@@ -1,8 +1,4 @@
-"""The guard in front of the app: allowed routes, limits of request bodies, and the headers of every reply.
-
-Gradio also serves uploads, files, a proxy and editors. This page does not need them, so only the routes below
-are open. Every refusal is one sentence in JSON. Replies that are streams are not changed.
-"""
+"""The guard in front of the app: open routes, limits of bodies, headers, and refusals as JSON sentences."""
 
 import asyncio
 import json
@@ -34,14 +30,11 @@ from specdemo.ui.http.visitors import forget_idle_sessions
 
 RawHeaders = list[tuple[bytes, bytes]]
 MAX_BODY = 200_000
-"""The maximum size of a request to Gradio in bytes.
-
-The longest prompt takes 96,000 bytes if every character is escaped. A long game of the tab "Play" adds
-20,000 bytes."""
+"""The maximum size of a request to Gradio in bytes. The longest prompt, escaped, takes 96,000 bytes."""
 
 SENTENCES = {
     404: "There is nothing at this address.",
-    405: "This address does not accept requests of that kind.",
+    405: "This address does not accept this HTTP method.",
     408: "The request took too long to arrive; send it again.",
     413: f"The request is too large; at most {MAX_BODY:,} bytes are accepted.",
     414: "The address is too long; shorten the prompt in it.",
@@ -52,10 +45,7 @@ OTHERWISE = "The request was refused; reload the page and try again."
 BODY_S = 20.0
 MAX_PATH_CHARS = 500
 MAX_QUERY_CHARS = 60_000
-"""The maximum length of a query.
-
-A link may contain the longest prompt, percent-encoded. Gradio cannot read an address of 65,536
-characters."""
+"""The maximum length of a query; Gradio cannot read an address of 65,536 characters."""
 PLAYER = f"/{stage.PREFIX}/player.html"
 _OWN = "|".join((stage.PREFIX, own_routes.TRACES, own_routes.LAB, class_routes.PREFIX, own_routes.HEALTH))
 _FETCHED = re.compile(
@@ -67,14 +57,12 @@ _POSTED_TO_US = re.compile(
     rf"/{own_routes.TRACES}|/{own_routes.LAB}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
 )
 _MCP = re.compile(rf"{API}/mcp(/|/http/?|/schema/?)?")
-"""The paths of the MCP server.
-
-MCP's older transport with two addresses is not allowed, because it hides which request a job belongs to."""
+"""The paths of the MCP server, without MCP's older transport, which hides the request of a job."""
 _MCP_METHODS = ("GET", "POST", "DELETE", "OPTIONS")
 _NAMES_THE_HOST = re.compile(r"/|/config/?")
-"""The paths whose replies contain the host name of the request; no cache may store these replies."""
+"""The paths of replies with the host name of the request, which no cache may store."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|(^|/)\.\.?(/|$)")
-"""Control characters, backslashes, and the path parts ``.`` and ``..``; no address of the page has them."""
+"""Control characters, backslashes, and the path parts ``.`` and ``..``."""
 
 COMMON_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -98,36 +86,25 @@ POLICY = "; ".join(
         "form-action 'self'",
     ]
 )
-"""The content-security policy, except who may show the page in a frame.
-
-Gradio's templates need inline scripts and ``eval``."""
+"""The policy except the frames. Gradio's templates need inline scripts and ``eval``."""
 SPACES = ("https://huggingface.co", "https://*.hf.space")
-"""The hosts that may show the page in a frame if it runs as a Space."""
+"""The sites that may show a Space's page in a frame."""
 _GRADIOS = b"x-gradio-"
-"""The start of the names of headers that other services of Gradio use; the page uses none of them."""
+"""The start of the names of headers that only other services of Gradio use."""
 _FIRST_ONLY = {b"x-forwarded-host", b"x-forwarded-proto"}
-"""Headers that become a list if a request passes several proxies; the first value is the visitor's."""
-UNKNOWN_NAME = (
-    "This page has no such host name; use its own, or have its host allow this one with --allow-host."
-)
-FOREIGN_PAGE = "Pages of other sites may not call this one; its host can allow them with --allow-host."
+"""Headers to which each proxy adds a value; the first value is the visitor's."""
+UNKNOWN_NAME = "This page has no such host name; its host can allow the name with --allow-host."
+FOREIGN_PAGE = "Pages of other sites may not call this page; its host can allow them with --allow-host."
 _log = logging.getLogger(__name__)
 
 
 def lifespan(
     allowed: Iterable[str] = (), listening: str = "", framed_by: Iterable[str] = ()
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    """Return a ``lifespan`` for FastAPI that puts the guard around the app and forgets idle sessions.
-
-    The option ``middleware`` would put the guard inside Gradio's own middleware, which answers some requests
-    itself. So the guard is put around Starlette's ``middleware_stack``. ``gr.mount_gradio_app`` on our own
-    app would be simpler, but a ZeroGPU Space prepares its GPU in ``launch()``.
-
-    Args:
-        allowed: Additional host names of the page. Pages of sites with these names may also call it.
-        listening: The host name that the server listens on.
-        framed_by: Host names of other sites whose pages may show the whole page in a frame.
-    """
+    """Return a ``lifespan`` that puts the guard around the app, with arguments as in ``launch_options``."""
+    # The option middleware would put the guard inside Gradio's own middleware, which answers some requests
+    # itself. gr.mount_gradio_app on our own app would be simpler, but a ZeroGPU Space prepares its GPU in
+    # launch().
 
     @asynccontextmanager
     async def guarded(app: Any) -> AsyncIterator[None]:
@@ -141,19 +118,13 @@ def lifespan(
 
 
 def framers(names: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the sources of pages that may frame the whole page: the sites ``names`` and a Space's hub."""
-    sites = tuple(f"{name}:*" for name in names)  # without a port only the usual one would be allowed
+    """Return the policy's sources of pages that may frame the page: the sites ``names`` and a Space's hub."""
+    sites = tuple(f"{name}:*" for name in names)  # without a port, only the usual port would be allowed
     return (*SPACES, *sites) if os.environ.get("SPACE_ID") else sites
 
 
 class Guard:
-    """ASGI middleware around the whole app.
-
-    Args:
-        app: Gradio's app, which has the page as ``get_blocks()``.
-        framed_by: Sources of other pages that may show the whole page in a frame.
-        hosts: The page's host names, and the other sites whose pages may call it.
-    """
+    """ASGI middleware around the whole app; ``framed_by`` has the sources that ``framers`` returns."""
 
     def __init__(self, app: ASGIApp, framed_by: Iterable[str] = (), hosts: Hosts | None = None):
         self._app = app
@@ -161,7 +132,6 @@ class Guard:
         self._hosts = hosts or hosts_for()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
@@ -190,14 +160,8 @@ class Guard:
 
 
 def admitted_headers(raw: RawHeaders, hosts: Hosts) -> RawHeaders:
-    """Check the headers of a request and return those that the app gets.
-
-    Gradio builds addresses from some headers and fails on unusual values, so these are removed.
-
-    Raises:
-        RefusedError: The request asks for a host name that is not the page's (421), or comes from a page of
-            another site (403).
-    """
+    """Check the headers of a request and return those that the app gets."""
+    # Gradio builds addresses from some headers and fails on unusual values, so these are removed.
     kept = [_first(name, value) for name, value in raw if not name.startswith(_GRADIOS)]
     kept = [one for one in kept if one[0] != b"x-forwarded-proto" or one[1] in (b"http", b"https")]
     headers = Headers(raw=kept)
@@ -215,11 +179,7 @@ def _first(name: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 
 async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
-    """Check a request and return the ``receive`` from which the app reads its body.
-
-    Raises:
-        UserError: The request is refused.
-    """
+    """Check a request and return the ``receive`` from which the app reads its body."""
     page = page_of(scope)
     if len(path) > MAX_PATH_CHARS or _UNSAFE.search(path):
         raise _refused(404)
@@ -249,7 +209,7 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
 
 
 async def _checked(scope: Scope, receive: Receive, check: Callable[[bytes], object]) -> Receive:
-    """Read and check the body; return a ``receive`` that gives the app the same body again."""
+    """Read and check the body, and return a ``receive`` that returns it again."""
     body = await posted(Request(scope, receive), MAX_BODY, SENTENCES[413], BODY_S)
     await checked_beside(body, check)
     kept: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -265,7 +225,7 @@ def _refused(status: int) -> RefusedError:
 
 
 class _Reply:
-    """One reply to a client: adds our headers, and turns an error reply into one sentence."""
+    """A reply to a client, with our headers; an error reply becomes one sentence."""
 
     def __init__(self, send: Send, headers: dict[str, str], path: str):
         self._send = send
@@ -278,7 +238,7 @@ class _Reply:
         self._error_body = bytearray()
 
     async def send(self, message: Message) -> None:
-        """Pass on a message of the app; hold an error reply until it is complete, to restate it."""
+        """Pass on a message of the app; an error reply only once it is complete, as a sentence."""
         if message["type"] == "http.response.start":
             if message["status"] >= 400 and not _MCP.fullmatch(self._path):
                 self._error = message
@@ -297,7 +257,6 @@ class _Reply:
                 await self.refuse(status, sentence or SENTENCES.get(status, OTHERWISE))
 
     async def refuse(self, status: int, sentence: str) -> None:
-        """Refuse the request with a status and a sentence."""
         reply = Response(
             dump({"error": sentence}), status, {"Cache-Control": "no-store"}, media_type="application/json"
         )
@@ -306,15 +265,7 @@ class _Reply:
         await self._send({"type": "http.response.body", "body": reply.body})
 
     async def fail(self, error: Exception) -> None:
-        """Finish the reply after the app raised ``error``.
-
-        If no reply has begun, refuse with status 500. If an event stream has begun, end it. If the reply is
-        complete, do nothing.
-
-        Raises:
-            Exception: ``error``, if any other reply has begun but is incomplete; the server then closes the
-                connection.
-        """
+        """Finish the reply after the app raised ``error``."""
         expected = isinstance(error.__cause__ or error, HTTPException)
         if not expected:
             _log.error("A request to %r failed", self._path, exc_info=error)
@@ -325,7 +276,7 @@ class _Reply:
         elif self._streamed:
             await self._send({"type": "http.response.body", "body": b""})
         else:
-            raise error
+            raise error  # the reply is incomplete, so the server closes the connection
 
     async def _begin(self, message: MutableMapping[str, Any]) -> None:
         message.setdefault("headers", [])
@@ -337,7 +288,6 @@ class _Reply:
 
 
 def _sentence_in(body: bytes) -> str | None:
-    """Return the sentence in the body of an error reply, or None if it has none."""
     try:
         reply = json.loads(body)
     except ValueError:

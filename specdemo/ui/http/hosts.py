@@ -1,8 +1,6 @@
 """The host names that the page answers to, and the other sites whose pages may call it.
 
-These checks protect visitors whose browser shows a malicious page. The header ``Host`` reveals DNS rebinding;
-``Origin`` reveals a request from another site's page. Starlette's ``TrustedHostMiddleware`` does not support
-IP addresses, forwarded names or origins.
+The header ``Host`` reveals DNS rebinding, and ``Origin`` a request from a page of another site.
 """
 
 import ipaddress
@@ -26,22 +24,16 @@ _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[\w.-]{1,253})(:\d{1,5})?", re.ASCII 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Host names in lower case; ``*.x`` stands for every subdomain of x, ``*`` for any name.
-
-    Attributes:
-        names: The names of the page, which also answers to any IP address.
-        callers: The names of other sites whose pages may call this page.
-    """
+    """Host names in lower case; ``*.x`` stands for every subdomain of x, ``*`` for any name."""
 
     names: frozenset[str] = frozenset()
-    callers: frozenset[str] = frozenset()
+    callers: frozenset[str] = frozenset()  # the names of other sites whose pages may call this page
 
     def answers_to(self, name: str) -> bool:
-        """Return whether the page answers to a name; True for any IP address, since DNS cannot rebind it."""
-        return _is_address(name) or _among(name, self.names)
+        return _is_address(name) or _among(name, self.names)  # DNS cannot rebind an IP address
 
     def admits(self, origin: str, asked: Collection[str]) -> bool:
-        """Return whether a page of ``origin`` may call this page, which it calls by the names ``asked``."""
+        """Return whether a page of ``origin`` may call this page by the host names ``asked``."""
         scheme, _, host = origin.partition("://")
         name = name_in(host) if scheme in ("http", "https") else None
         if name is None:
@@ -51,25 +43,16 @@ class Hosts:
 
 
 def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str = "") -> Hosts:
-    """Return the names of the page: those of this machine, of a Space, of a proxy, and those in ``allowed``.
-
-    If a proxy shows the page under a path and ``allowed`` is empty, the page answers to any name: the proxy
-    is expected to check it.
-
-    Args:
-        allowed: Additional names, which the option ``--allow-host`` lists.
-        root_path: The path or full address under which a proxy shows the page; empty without a proxy.
-        listening: The host name that the server listens on; Gradio calls its own server by this name.
-    """
+    """Return the names of the page: of this machine, of a Space, of a proxy, and those in ``allowed``."""
     own = socket.gethostname().lower()
     callers = set(allowed)
     names = {"localhost", "*.localhost", own, f"{own}.local"}
-    names.add(listening.lower().rstrip("."))
+    names.add(listening.lower().rstrip("."))  # Gradio calls its own server by the name that it listens on
     _, scheme, shown_at = root_path.rpartition("://")
     if scheme:
         callers.add(name_in(shown_at.partition("/")[0]) or "")
     elif root_path and not callers:
-        names.add(ANY)
+        names.add(ANY)  # the proxy is expected to check the name
     if os.environ.get("SPACE_ID"):
         callers.update([HUB, *os.environ.get("SPACE_HOST", "").lower().split(",")])
         names.add("*.hf.space")
@@ -77,54 +60,38 @@ def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str =
 
 
 def parse_names(text: str, option: str = "--allow-host") -> tuple[str, ...]:
-    """Return the host names in a text that separates them by commas.
-
-    Raises:
-        UserError: One of them is not a host name.
-    """
     names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
     for name in names:
         if not (_NAME.fullmatch(name) or _is_address(name)):
             raise UserError(
-                f"{option} takes names such as demo.example.org or *.example.org; not {show(name)}."
+                f"{option} must list names such as demo.example.org or *.example.org, not {show(name)}."
             )
     return names
 
 
 def parse_framers(text: str) -> tuple[str, ...]:
-    """Return the sites in a text that separates them by commas, as ``parse_names`` does.
-
-    Raises:
-        UserError: One of them is not a host name, or is an IPv6 address, which browsers do not accept here.
-    """
+    """Return the names in ``text``; IPv6 addresses are refused, which browsers do not accept here."""
     names = parse_names(text, "--allow-frame")
     for name in names:
         if ":" in name:
-            raise UserError(f"--allow-frame takes no IPv6 addresses; give {show(name)} a name.")
+            raise UserError(f"--allow-frame must not list IPv6 addresses such as {show(name)}; use a name.")
     return names
 
 
 def parse_root_path(text: str) -> str:
-    """Return the path or full address under which a proxy shows the page, without a slash at its end.
-
-    Raises:
-        UserError: It is neither.
-    """
+    """Return the path or full address under which a proxy shows the page, without a slash at its end."""
     root = text.strip().rstrip("/")
     found = _ROOT.fullmatch(root)
     if not found or (found["host"] and not name_in(found["host"])) or not root.isprintable():
         raise UserError(
-            f"--root-path takes a path such as /specdemo or an address such as https://example.org/specdemo; "
-            f"not {show(text)}."
+            "--root-path must be a path such as /specdemo or an address such as "
+            f"https://example.org/specdemo, not {show(text)}."
         )
     return root
 
 
 def name_in(host: str) -> str | None:
-    """Return the name in a ``Host`` header, in lower case and without the port.
-
-    None if no browser would send this header.
-    """
+    """Return the name in a ``Host`` header in lower case; None if no browser would send this header."""
     if not _HOST.fullmatch(host):
         return None
     try:
@@ -148,15 +115,12 @@ def _is_address(name: str) -> bool:
 
 
 def require_networks(addresses: str) -> None:
-    """Check a list of trusted proxies: IP addresses or networks, separated by commas.
-
-    Raises:
-        UserError: One is neither an address nor a network.
-    """
+    """Raise ``UserError`` unless the text lists IP addresses or networks, separated by commas."""
     for address in filter(None, addresses.split(",")):
         try:
             ipaddress.ip_network(address.strip())
         except ValueError:
             raise UserError(
-                f"--trust-proxy takes addresses and networks (127.0.0.1,10.0.0.0/8); {address!r} is neither."
+                "--trust-proxy must list addresses or networks such as 127.0.0.1,10.0.0.0/8, "
+                f"not {show(address)}."
             ) from None

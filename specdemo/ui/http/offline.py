@@ -1,7 +1,6 @@
 """The page that replays a run without server or network: one HTML file with the stage, styles and modules.
 
-The run is NDJSON in a script element, which browsers do not execute. The live page inserts the run and saves
-the file.
+The live page inserts the run as NDJSON, and saves the file.
 """
 
 import posixpath
@@ -63,12 +62,7 @@ mountOffline({
 
 
 def player_page(events: str = "") -> str:
-    """Return the page as HTML.
-
-    Args:
-        events: The NDJSON of a run, as ``replay_lines`` returns it. If it is empty, the live page inserts a
-            run later.
-    """
+    """Return the page as HTML; ``events`` is the NDJSON of a run, as ``replay_lines`` returns it."""
     return _PAGE.substitute(
         policy=POLICY,
         dress=DRESS,
@@ -83,12 +77,10 @@ def player_page(events: str = "") -> str:
 
 
 def module_urls(folder: Path, entry: str) -> dict[str, str]:
-    """Return the data URLs of a module and of its direct and indirect imports, by path in ``folder``.
+    """Return the data URLs of a module and of its direct and indirect imports, by path in ``folder``."""
 
-    A module with a data URL cannot import from a relative address. So the modules import each other by path,
-    and the page has an import map from these paths to the URLs.
-    """
-
+    # A module with a data URL cannot import from a relative address. So the modules import each other by
+    # path, and the page has an import map from these paths to the URLs.
     def url(name: str, source: str) -> str:
         absolute = _IMPORT.sub(lambda found: f'from "{_imported(name, found[1])}";', source)
         return f"data:text/javascript;base64,{b64encode(absolute.encode()).decode()}"
@@ -109,13 +101,10 @@ def module_sources(folder: Path, entry: str) -> dict[str, str]:
 
 
 def _imported(module: str, address: str) -> str:
-    """Return the path of the module that ``module`` imports from a relative address."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(module), address))
 
 
 def _inline(script: str) -> str:
-    """Return JavaScript that is safe inside a script element.
-
-    The replaced text occurs only in strings and regular expressions, where the escapes mean the same.
-    """
+    """Return JavaScript that is safe inside a script element."""
+    # The replaced text occurs only in strings and regular expressions, where the escapes mean the same.
     return re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE).replace("<!--", r"<\x21--")

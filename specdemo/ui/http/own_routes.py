@@ -25,11 +25,10 @@ from specdemo.ui.http.offline import player_page
 from specdemo.ui.http.posts import PartialBodies, RefusedError, json_reply, posted, require_few_values
 
 HEALTH, TRACES, LAB = "health", "specdemo-traces", "specdemo-lab"
-"""The first part of the path of each group of routes."""
 MAX_CONVERSIONS = 2
-"""The maximum number of trace files converted at once; each takes a core and up to some hundred megabytes."""
+"""The maximum number of trace files converted at once; each takes a core and some hundred megabytes."""
 MAX_UPLOADS = 8
-"""The maximum number of complete trace files in memory: those that have arrived and have no reply yet."""
+"""The maximum number of trace files that have arrived completely and have no reply yet."""
 MAX_VALUES = 1_000_000
 """The maximum number of JSON values in a trace file; the longest run has two thirds of it."""
 HEALTH_SENTENCES = {
@@ -46,7 +45,7 @@ _partial_bodies = PartialBodies(MAX_UPLOADS * trace_file.MAX_BYTES)
 
 
 def own_routes() -> list[Route]:
-    """Return the routes of recorded runs and of the lab; put them before the routes of the stage."""
+    """Return the routes; they must come before those of the stage, one of which matches the player's path."""
     return [
         Route(f"/{TRACES}", _convert, methods=["POST"]),
         Route(f"/{TRACES}/index.json", _listed),
@@ -70,11 +69,7 @@ def health_route(service: Service) -> Route:
 
 
 async def _of_posted_run(request: Request, answer: Callable[[Run], Response]) -> Response:
-    """Load the run in a posted trace file and return ``answer(run)``, both on a worker thread.
-
-    Raises:
-        UserError: The file is too large or no valid trace, or too many files are being sent.
-    """
+    """Load the run in a posted trace file and return ``answer(run)``, both on a worker thread."""
     body = await posted(request, trace_file.MAX_BYTES, trace_file.TOO_LARGE, partial=_partial_bodies)
     if _uploads.locked():
         raise RefusedError(503, "Too many files are being sent; please try again in a minute.")

@@ -1,4 +1,4 @@
-"""Functions that read the bodies of POST requests within limits, and reject a request with a message."""
+"""The limits of POST requests, and the refusal of a request with a sentence."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ _CLASS_STATUS = {NoClassError: 404, OtherWindowError: 409, UnknownRunError: 409,
 
 
 class RefusedError(UserError):
-    """The refusal of a request, with an HTTP status and a sentence."""
+    """The refusal of a request with an HTTP status."""
 
     def __init__(self, status: int, sentence: str):
         super().__init__(sentence)
@@ -39,12 +39,10 @@ class RefusedError(UserError):
 
 
 def status_of(error: UserError) -> int:
-    """Return the HTTP status of the reply to a request that raised ``error``."""
     return error.status if isinstance(error, RefusedError) else _CLASS_STATUS.get(type(error), 400)
 
 
 def json_reply(value: object, status: int = 200) -> Response:
-    """Return a reply with ``value`` as JSON."""
     return Response(dump(value), status, media_type="application/json", headers=stage.REVALIDATE)
 
 
@@ -57,7 +55,7 @@ async def _hang_up(_request: Request, _error: Exception) -> Response:
 
 
 ERROR_HANDLERS: dict[Any, Any] = {UserError: _refuse, ClientDisconnect: _hang_up}
-"""Starlette's ``exception_handlers`` for the page's own routes, which refuse a request by an exception."""
+"""Starlette's ``exception_handlers`` for the page's own routes."""
 
 
 class PartialBodies:
@@ -72,15 +70,15 @@ class PartialBodies:
         self._sizes: dict[asyncio.Timeout, int] = {}
 
     def set_size(self, deadline: asyncio.Timeout, size: int) -> None:
-        """Set the number of bytes that have arrived of the body with this deadline."""
+        """Set the number of bytes received so far of the body with this deadline."""
         self._sizes[deadline] = size
         if sum(self._sizes.values()) > self._max_bytes:
             largest = max(self._sizes, key=lambda one: self._sizes[one])
             del self._sizes[largest]
-            largest.reschedule(0)  # expires at once
+            largest.reschedule(0)  # the deadline expires now, so the body is refused
 
     def forget(self, deadline: asyncio.Timeout) -> None:
-        """Forget a body that has arrived completely or been given up."""
+        """Forget a body that has arrived completely or was refused."""
         self._sizes.pop(deadline, None)
 
 
@@ -91,19 +89,15 @@ async def posted(
     within_s: float | None = None,
     partial: PartialBodies | None = None,
 ) -> bytes:
-    """Return the body of a request.
+    """Return the body of a request; raise ``ClientDisconnect`` if the client closed the connection.
 
     Args:
         request: The request.
-        max_bytes: The maximum size of the body.
+        max_bytes: The maximum size; a larger body is not read to its end, and gets status 413.
         too_large: The sentence that refuses a larger body.
-        within_s: The number of seconds that the body may take to arrive; ``READING_S`` by default.
-        partial: The bodies that share a limit with this one; by default it shares none.
-
-    Raises:
-        RefusedError: With status 413, the body has more than ``max_bytes``; the rest is not read. With status
-            408, it did not arrive in time, or was the largest when ``arriving`` exceeded its limit.
-        ClientDisconnect: The client closed the connection.
+        within_s: The time in which the body must arrive, ``READING_S`` by default; later it gets status 408.
+        partial: The bodies that share a limit with this one; if together they exceed it, the largest gets
+            status 408.
     """
     body, partial = bytearray(), partial or PartialBodies(max_bytes)
     if int(request.headers.get("content-length", 0)) > max_bytes:
@@ -124,22 +118,17 @@ async def posted(
 
 
 async def checked_beside(body: bytes, check: Callable[[bytes], T]) -> T:
-    """Return ``check(body)``. A large body is checked on a worker thread, so that no other request waits."""
+    """Return ``check(body)``; a large body is checked on a worker thread, so that no other request waits."""
     return check(body) if len(body) <= SMALL_BYTES else await run_in_threadpool(check, body)
 
 
 def object_in(body: bytes, max_values: int = MAX_VALUES) -> dict[str, Any]:
-    """Return the JSON object that was posted.
-
-    Raises:
-        UserError: The body is not a JSON object, or has too many values, deep nesting, a file or an infinite
-            number.
-    """
+    """Return the JSON object in ``body``, without files, infinite numbers and deep nesting."""
     require_few_values(body, max_values)
     try:
         sent = json.loads(body.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise UserError("The request is no JSON in UTF-8; send an object with its values.") from None
+        raise UserError("The request is not JSON in UTF-8; send a JSON object.") from None
     if not isinstance(sent, dict):
         raise UserError("The request must be a JSON object.")
     _check_values(sent)
@@ -147,17 +136,16 @@ def object_in(body: bytes, max_values: int = MAX_VALUES) -> dict[str, Any]:
 
 
 def require_few_values(body: bytes, max_values: int) -> None:
-    """Raise ``UserError`` if a JSON body has more than ``max_values`` values.
+    """Raise ``UserError`` if a JSON body has more than ``max_values`` values, estimated before parsing.
 
-    The values are estimated before parsing, by the number of brackets, braces and commas. A million empty
-    lists take only three megabytes, but parsing them would stop all of Python for a second.
+    A million empty lists take only three megabytes, but parsing them would stop all of Python for a second.
     """
     if sum(map(body.count, (b"[", b"{", b","))) > max_values:
         raise UserError(f"The request has too many values; at most {max_values:,} are allowed.")
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _check_values(sent: dict[str, Any]) -> None:
@@ -165,10 +153,10 @@ def _check_values(sent: dict[str, Any]) -> None:
     level: list[Any] = [sent]
     for _ in range(MAX_DEPTH):
         if any(isinstance(value, float) and not math.isfinite(value) for value in level):
-            raise UserError("The request has a number that is too large.")
+            raise UserError("The request has a number that is too large; send a smaller one.")
         # This test of Gradio covers its newer one, which would fail if "meta" is not an object.
         if any(map(is_file_obj, level)):
-            raise UserError("The request names a file; this page accepts none.")
+            raise UserError("This page does not accept file uploads or file paths.")
         holders = [value for value in level if isinstance(value, list | dict)]
         level = [part for one in holders for part in (one.values() if isinstance(one, dict) else one)]
     if level:

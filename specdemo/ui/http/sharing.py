@@ -15,7 +15,7 @@ from specdemo.ui import stage
 from specdemo.ui.component import DRESS, PREFIX, inline_json, static_text
 
 EMBED = "embed"
-"""The parameter of the address: ``?embed=1`` is a page that only replays a recorded run."""
+"""The parameter of the address; ``?embed=1`` is a page that only replays a recorded run."""
 PICTURE = "common/preview.png"
 PICTURE_SIZE = (1200, 630)
 PICTURE_WORDS = "A run: draft tokens with their verdicts, the target alone below, and the speedup."
@@ -27,20 +27,14 @@ class Sharing:
     """ASGI middleware that replies to ``?embed=1``, and gives the page's HTML its own preview.
 
     Gradio adds ``launch(head=...)`` by a script, which crawlers do not run, and its HTML describes Gradio.
-
-    Args:
-        app: The app inside Gradio's middleware, whose replies are not compressed yet.
-        title: The title of the page.
-        claim: A sentence that describes the page.
     """
 
     def __init__(self, app: ASGIApp, title: str, claim: str):
-        self._app = app
+        self._app = app  # inside Gradio's middleware, so its replies are not compressed yet
         self._title = title
         self._claim = claim
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] != "http" or path_of(scope) != "/":
             return await self._app(scope, receive, send)
         if is_embedded(scope):
@@ -74,7 +68,6 @@ def path_of(scope: Scope) -> str:
 
 
 def is_embedded(scope: Scope) -> bool:
-    """Return whether a request asks for the page that any site may show in a frame."""
     return path_of(scope) == "/" and QueryParams(scope["query_string"]).get(EMBED) == "1"
 
 
@@ -92,7 +85,6 @@ def address_of(scope: Scope) -> str:
 
 
 def with_preview(page: str, title: str, claim: str, address: str, query: str) -> str:
-    """Return Gradio's HTML with the page's own title, description, picture and icon."""
     picture = f"{address}{PREFIX}/{PICTURE}"
     width, height = PICTURE_SIZE
     tags = {
@@ -119,7 +111,7 @@ def with_preview(page: str, title: str, claim: str, address: str, query: str) ->
 
 @cache
 def embedded_page(title: str) -> str:
-    """Return the page for frames on other sites: the stage with a recorded run, without Gradio."""
+    """Return the page for frames on other sites: the stage, without Gradio."""
     sheets = (f'<link rel="stylesheet" href="{PREFIX}/{name}.css">' for name in stage.STAGE_SHEETS)
     return Template(static_text("stage/embed.html")).substitute(
         title=escape(title),

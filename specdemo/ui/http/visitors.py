@@ -1,8 +1,4 @@
-"""The visitor who sent a request: the session of a page or script, and the network address.
-
-To run an MCP tool call, the server sends a request to itself. :class:`Loopback` gives this second request the
-address of the tool call's sender.
-"""
+"""The visitor who sent a request: the session of a page or script, and the network address."""
 
 import asyncio
 import hmac
@@ -19,23 +15,20 @@ from specdemo.service.fairness import Visitor
 from specdemo.ui.http.gradio_internals import current_event, forget_session, idle_sessions
 
 TRUSTED = "FORWARDED_ALLOW_IPS"
-"""The environment variable with the proxies that the web server trusts to forward a visitor's address."""
+"""The environment variable with the proxies whose ``X-Forwarded-For`` the web server trusts."""
 KEPT_S = 60.0
 """Gradio's data of a session is kept for this many seconds after its last job."""
 LOOK_S = 10.0
 """The number of seconds between two searches for sessions to forget."""
 _HEADER = "x-specdemo-caller"
 _LOOPED = "specdemo.looped"
-"""A key in the scope of a request that this server sent to itself.
+"""A key in the scope of a request that this server sent to itself for a tool call.
 
-The value is a ``threading.Event`` that is set when the tool call ends, or None if it has ended already."""
+Its value is a ``threading.Event`` that is set when the tool call ends, or None if it has ended already."""
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    """Return the visitor whose share of the queue a job counts towards.
-
-    ``session`` is None if the request came without one.
-    """
+    """Return the visitor whose share of the queue a job counts towards."""
     client = request.client
     session = request.session_hash
     # If a request has no session, Gradio names one after the event. All callers of tools share one session.
@@ -47,8 +40,7 @@ def visitor_of(request: gr.Request) -> Visitor:
 def caller_gone(request: gr.Request) -> Callable[[], bool]:
     """Return a function that returns whether the tool call that caused a request has ended.
 
-    The function always returns False if no tool call caused the request. It is needed because Gradio makes
-    tool calls through its own client, which does not notice when the caller disconnects.
+    Gradio makes tool calls through its own client, which does not notice when the caller disconnects.
     """
     scope = request.request.scope if request.request is not None else {}
     if _LOOPED not in scope:
@@ -58,10 +50,10 @@ def caller_gone(request: gr.Request) -> Callable[[], bool]:
 
 
 class Loopback:
-    """ASGI middleware that links each request of this server to itself with the tool call that caused it.
+    """ASGI middleware that links each request of this server to itself with the MCP tool call that caused it.
 
     Gradio copies the headers of a tool call to the request that it makes for the call. So this middleware
-    adds a header that names the call, and recognizes it in the second request.
+    adds a header that names the call, recognizes it in the second request, and restores the caller's address.
     """
 
     def __init__(self, app: ASGIApp):
@@ -70,16 +62,15 @@ class Loopback:
         self._calls: dict[str, threading.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         secret, _, rest = Headers(scope=scope).get(_HEADER, "").partition(" ")
         if hmac.compare_digest(secret.encode(), self._secret.encode()):
-            # The second request: restore the address of the tool call's sender.
+            # The second request
             call, _, caller = rest.partition(" ")
             looped = {**scope, "client": (caller, 0), _LOOPED: self._calls.get(call)}
             return await self._app(looped, receive, send)
-        # The first request: add the header that names the call.
+        # The first request
         call = secrets.token_hex(8)
         caller = scope["client"][0] if scope.get("client") else ""
         named = (_HEADER.encode(), f"{self._secret} {call} {caller}".encode())

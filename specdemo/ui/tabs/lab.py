@@ -9,27 +9,19 @@ from specdemo.lab.charts import theory_chart, what_if_chart
 from specdemo.lab.conditions import CONDITIONS, CONTRASTS
 from specdemo.lab.lab_request import NEW_TOKENS, PROMPTS
 from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
-from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
+from specdemo.records.limits import MAX_K, MAX_LAB_PROMPTS, MAX_LAB_TOKENS, MAX_TEMPERATURE
 from specdemo.records.trace import USUAL_K, Mode
 from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.streams import Stops, ndjson
+from specdemo.ui.streams import Stops
 
 LAB = "document.querySelector('#lab .sd-lab').lab"
 
 
 def build_lab(service: RunService, pair: gr.Dropdown) -> Stops:
-    """Add the tab's widgets and their events to the page that is being built.
-
-    Args:
-        service: Runs the jobs.
-        pair: The page's menu of models.
-
-    Returns:
-        The object that holds the stop requests of this tab's jobs.
-    """
+    """Add the tab to the page that is being built; return the stop requests of its jobs."""
     stops = Stops()
     inputs = _inputs()
     shown = component("lab", "lab/lab.js", "mountLab", settings(list(inputs)))
@@ -49,7 +41,12 @@ def settings(inputs: list[str]) -> dict[str, Any]:
     return {
         "inputs": inputs,
         "defaults": {"max_new_tokens": NEW_TOKENS, "prompts": PROMPTS, "k": USUAL_K},
-        "limits": {"max_new_tokens": MAX_LAB_TOKENS, "prompts": MAX_LAB_PROMPTS},
+        "limits": {
+            "max_new_tokens": MAX_LAB_TOKENS,
+            "prompts": MAX_LAB_PROMPTS,
+            "k": MAX_K,
+            "temperature": MAX_TEMPERATURE,
+        },
         "sweeps": [{"name": name, "title": TITLES[name]} for name in SWEEPS],
         "conditions": [
             {name: getattr(contrast, name) for name in ("name", "group", "title", "expected")}
@@ -92,7 +89,7 @@ def measure_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterato
         pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
-        """Measure how the speedup depends on a setting; yields the experiment's events as growing NDJSON.
+        """Measure how the speedup depends on a setting; yield the experiment's events as growing NDJSON.
 
         ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
         contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
@@ -104,6 +101,6 @@ def measure_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterato
         run = {"k": k, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
         settings = {"experiment": experiment, "prompts": prompts, "prompt": prompt, "mode": mode, **run}
         with stops.job(request) as job:
-            yield from ndjson(service.events(JobKind.MEASURE, settings, job.stop, pair, job.visitor), job)
+            yield from job.ndjson(service, JobKind.MEASURE, settings, pair)
 
     return measure

@@ -13,7 +13,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.streams import Stops, ndjson
+from specdemo.ui.streams import Stops
 
 VALUES = f"""async () => {{
     const module = await import(new URL('{PREFIX}/play/play.js', document.baseURI));
@@ -22,7 +22,7 @@ VALUES = f"""async () => {{
 
 
 class Opening(NamedTuple):
-    """A text for a game to start with."""
+    """A text with which a game can start."""
 
     label: str
     text: str
@@ -38,15 +38,7 @@ OPENINGS = (
 
 
 def build_play(service: RunService, pair: gr.Dropdown) -> Stops:
-    """Add the tab's widgets and their events to the page that is being built.
-
-    Args:
-        service: Runs the jobs.
-        pair: The page's menu of models.
-
-    Returns:
-        The object that holds the stop requests of this tab's jobs.
-    """
+    """Add the tab to the page that is being built; return the stop requests of its jobs."""
     stops = Stops()
     settings = {
         "openings": [opening._asdict() for opening in OPENINGS],
@@ -81,19 +73,19 @@ def play_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[s
         pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
-        """Verify your drafts and one of the draft model with the target; yields events as growing NDJSON.
+        """Verify your drafts and the draft model's with the target; yield the events as growing NDJSON.
 
         ``draft`` (and ``second_draft`` of a second player) continues ``text`` plus the tokens ``written`` in
         earlier turns. Nothing is inserted in between, so begin the draft with a space if it begins a new
-        word. Draft tokens are accepted as long as they are the target's first choice; the next one is
-        corrected, and the rest is discarded. There is one ``judged`` event per drafter, with its round and
-        score. The last event, ``turn``, has the text so far and the token ids. In the next turn, pass these
-        ids as ``written`` and the ``score`` of each ``judged`` event as ``scores[player]``. ``pair`` is the
-        name of the models, if there are several.
+        word. A draft token is accepted if it and all before it are the target's most likely tokens; the
+        first rejected one is corrected, and the rest is discarded. Each drafter gets one ``judged`` event
+        with its round and score. The last event, ``turn``, has the text so far and the token ids. In the next
+        turn, pass these ids as ``written`` and the ``score`` of each ``judged`` event as ``scores[player]``.
+        ``pair`` is the name of the models, if there are several.
         """
         drafts = {"draft": draft, "second_draft": second_draft}
         raw = {"text": text, **drafts, "written": written, "scores": scores}
         with stops.job(request) as job:
-            yield from ndjson(service.events(JobKind.PLAY, raw, job.stop, pair, job.visitor), job)
+            yield from job.ndjson(service, JobKind.PLAY, raw, pair)
 
     return play

@@ -20,7 +20,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.streams import Stops, ndjson
+from specdemo.ui.streams import Stops
 
 CLAIM = "<p>Drafts change the speed, not the text: it stays <b>the target's own</b>. Check it here.</p>"
 CARDS = {
@@ -38,7 +38,7 @@ CARDS = {
         "The test must catch every wrong rule.",
     ),
 }
-VERIFY = [("As here", str(Proof.GREEDY)), ("As other libraries do", str(Proof.OTHER_LIBRARIES))]
+VERIFY = [("As here", str(Proof.GREEDY)), ("Like other libraries", str(Proof.OTHER_LIBRARIES))]
 RULES = [
     ("True rule", str(SampledBy.TRUE_RULE)),
     ("Accept everything (wrong)", str(SampledBy.ACCEPT_EVERYTHING)),
@@ -49,15 +49,7 @@ RULES = [
 
 
 def build_proof(service: RunService, pair: gr.Dropdown) -> Stops:
-    """Add the tab's widgets and their events to the page that is being built.
-
-    Args:
-        service: Runs the jobs.
-        pair: The page's menu of models.
-
-    Returns:
-        The object that holds the stop requests of this tab's jobs.
-    """
+    """Add the tab to the page that is being built; return the stop requests of its jobs."""
     stops = Stops()
     _constant(CLAIM, "proof-claim")
     with gr.Row(elem_id="proofs", equal_height=True):
@@ -113,21 +105,22 @@ def proof_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[
         pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
-        """Check that speculative output is the target's own; yields the events as growing NDJSON.
+        """Check that speculative output is the target's own; yield the events as growing NDJSON.
 
         ``proof`` is "greedy", "shared-noise", "other-libraries" or "distribution". The first three decode
-        ``prompts`` (a number) built-in prompts with and without drafts, and compare the texts token by token;
-        "shared-noise" samples at ``temperature``, "other-libraries" decodes greedily as other libraries do,
-        where texts may differ. "distribution" compares two samples of ``draws`` short
-        continuations of ``prompt``, one with and one without drafts. ``rule`` is the verification rule of the
-        first: "true-rule", or one of the deliberately wrong "accept-everything", "no-residual", "block-coins"
+        ``prompts`` (a number) built-in prompts with and without drafts, and compare the texts token by token.
+        "greedy" decodes at temperature 0, and "shared-noise" samples at ``temperature``. "other-libraries"
+        decodes at temperature 0 with a growing cache and torch's own kernels, as other libraries do, so that
+        texts may differ. "distribution" compares two samples of ``draws`` short continuations of ``prompt``,
+        one with and one without drafts. ``rule`` is the verification rule of the sample with drafts:
+        "true-rule", or one of the deliberately wrong rules "accept-everything", "no-residual", "block-coins"
         and "typical". A proof ignores the settings that it does not need. ``pair`` is the name of the models,
         if there are several.
         """
         sampling = {"temperature": temperature, "draws": draws, "rule": rule}
         settings = {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}
         with stops.job(request) as job:
-            yield from ndjson(service.events(JobKind.PROVE, settings, job.stop, pair, job.visitor), job)
+            yield from job.ndjson(service, JobKind.PROVE, settings, pair)
 
     return prove
 
@@ -140,7 +133,6 @@ def _card(proof: Proof) -> gr.Column:
 
 
 def _choice(choices: list[tuple[str, str]], label: str, name: str) -> gr.Radio:
-    """Return buttons for ``choices``, the label and value of each; the first is chosen."""
     return gr.Radio(
         choices,
         value=choices[0][1],

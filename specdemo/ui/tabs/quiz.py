@@ -10,7 +10,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.streams import Stops, ndjson
+from specdemo.ui.streams import Stops
 
 # The browser names the question when it sends the request: a value that it sets in a component while the page
 # is still loading can get lost.
@@ -21,15 +21,7 @@ VALUES = f"""async () => {{
 
 
 def build_quiz(service: RunService, pair: gr.Dropdown) -> Stops:
-    """Add the quiz and its events to the page that is being built.
-
-    Args:
-        service: Runs the jobs.
-        pair: The page's menu of models.
-
-    Returns:
-        The stop requests of the quiz's jobs.
-    """
+    """Add the quiz to the page that is being built; return the stop requests of its jobs."""
     stops = Stops()
     with gr.Column(elem_id="quiz"):
         settings = {"questions": shown_questions()}
@@ -44,7 +36,7 @@ def build_quiz(service: RunService, pair: gr.Dropdown) -> Stops:
 
 
 def shown_questions() -> list[dict[str, Any]]:
-    """Return what the browser shows of each question; it learns the answer only by a run."""
+    """Return the parts of each question that the browser shows; only a run reveals the answer."""
     return [
         {
             "name": question.name,
@@ -60,14 +52,13 @@ def quiz_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[s
     """Return the function that the button "Run it" and the API endpoint ``quiz`` call."""
 
     def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:
-        """Measure the answer to a question of the quiz; yields the events as growing NDJSON.
+        """Measure the answer to a question of the quiz; yield the events as growing NDJSON.
 
         ``question`` is the number of the question, from 1. The last event, ``verdict``, has the ``option``
         (from 0) that the measured figures support, or null if they are too close. ``pair`` is the name of the
         models, if there are several.
         """
         with stops.job(request) as job:
-            raw = {"question": question}
-            yield from ndjson(service.events(JobKind.QUIZ, raw, job.stop, pair, job.visitor), job)
+            yield from job.ndjson(service, JobKind.QUIZ, {"question": question}, pair)
 
     return quiz

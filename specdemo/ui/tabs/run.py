@@ -12,7 +12,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.http.visitors import visitor_of
-from specdemo.ui.streams import Stops, ndjson
+from specdemo.ui.streams import Stops
 
 
 def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
@@ -35,7 +35,7 @@ def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[st
         pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
-        """Decode a prompt with and without drafts; yields the run's events as growing NDJSON.
+        """Decode a prompt with and without drafts; yield the run's events as growing NDJSON.
 
         If ``auto`` is true, the decoder chooses the length of each draft and ignores ``k``. ``baseline`` also
         runs the target alone, for comparison, and ``draft_alone`` the draft model alone. ``pair`` is the name
@@ -56,7 +56,7 @@ def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[st
                 "baseline": baseline,
                 "draft_alone": draft_alone,
             }
-            yield from ndjson(service.events(JobKind.RUN, settings, job.stop, pair, job.visitor), job)
+            yield from job.ndjson(service, JobKind.RUN, settings, pair)
 
     return run
 

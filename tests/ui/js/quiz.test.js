@@ -5,6 +5,9 @@ import { settingsOf } from "../../../specdemo/ui/static/learn/lessons.js";
 import { questionIn, restored, resultOf } from "../../../specdemo/ui/static/learn/quiz.js";
 import { judge, scoreWords } from "../../../specdemo/ui/static/learn/quiz_cards.js";
 import { classLink } from "../../../specdemo/ui/static/stage/share.js";
+import { learnTables } from "../../../specdemo/ui/static/common/tables.js";
+
+learnTables({ linked: ["prompt", "k"] });
 
 const SIDE = { label: "a", figures: [{ label: "S", value: 1, text: "1.00×" }] };
 const QUESTIONS = [{ name: "cost", options: ["x", "y", "z"] }];

@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { learnTables } from "../../../specdemo/ui/static/common/tables.js";
 import { hasSettings, keepRun, nearest } from "../../../specdemo/ui/static/stage/recordings.js";
+
+learnTables({ linked: ["prompt", "k", "drafter", "pair"] });
 
 /** A browser's storage with room for so many characters. */
 function storage(t, room = Infinity) {

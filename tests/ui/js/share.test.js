@@ -2,7 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { fileStem, frame, frameOf, linkTo, offlinePage } from "../../../specdemo/ui/static/stage/share.js";
+import { learnTables } from "../../../specdemo/ui/static/common/tables.js";
 import { Pieces } from "../../../specdemo/ui/static/stage/tokens.js";
+
+learnTables({ linked: ["prompt", "k", "drafter", "pair"] });
 
 const CONFIG = { prompt: "a & b?", mode: "raw", k: "auto", temperature: 0.8, rule: "rejection", seed: 7, draft_alone: true, drafter: "lookup+model", max_new_tokens: 33, top_k: 0, top_p: 1, baseline: true };
 const RUN = { config: CONFIG, pair: { target: "A large one", draft: "A small one", name: "gpt2-large" } };

@@ -4,7 +4,6 @@ import { test } from "node:test";
 import {
   decimal,
   emissionWords,
-  learnDrafters,
   ownStatus,
   pairWords,
   percent,
@@ -14,12 +13,15 @@ import {
   tokenFigures,
   verdictWords,
 } from "../../../specdemo/ui/static/common/words.js";
+import { learnTables } from "../../../specdemo/ui/static/common/tables.js";
 import { own, round, token } from "./made.js";
 
-learnDrafters({
-  "draft-model": { who: "{draft}", source: "" },
-  "prompt-lookup": { who: "prompt lookup", source: "it was copied from earlier text" },
-  "lookup+model": { who: "lookup, then {draft}", source: "" },
+learnTables({
+  drafters: {
+    "draft-model": { who: "{draft}", source: "" },
+    "prompt-lookup": { who: "prompt lookup", source: "it was copied from earlier text" },
+    "lookup+model": { who: "lookup, then {draft}", source: "" },
+  },
 });
 
 test("no probability is rounded to a wrong certainty", () => {

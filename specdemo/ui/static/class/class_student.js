@@ -4,10 +4,11 @@ import { ClassLine } from "./class_line.js";
 import { TeachersView } from "./class_relay.js";
 import { answerList, answerWords, gameResults, numberIn, resultWords } from "./class_results.js";
 import { button, element, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
+import { tables } from "../common/tables.js";
 import { LETTERS } from "../learn/quiz_cards.js";
 import { mountFollowing } from "../stage/stage.js";
 
-const TAB_WORDS = { play: "Play", proof: "Is it the same?", lab: "Lab", class: "Class" };
+const FOLLOWED_TABS = ["run", "learn"]; // the tabs of the teacher that a student's page also has
 const LOST = "Connection lost; trying again…";
 
 /** `home` is the address of the live page, and `base` the address of its static files. */
@@ -120,7 +121,8 @@ class StudentPage {
 
 function stateWords(follows, tab) {
   if (!follows) return "You are looking around on your own.";
-  return tab in TAB_WORDS ? `Your teacher is on the tab “${TAB_WORDS[tab]}”; look at the projector.` : "You are following your teacher.";
+  if (!(tab in tables.tabs) || FOLLOWED_TABS.includes(tab)) return "You are following your teacher.";
+  return `Your teacher is on the tab “${tables.tabs[tab]}”; look at the projector.`;
 }
 
 const ROUNDING = 1e-9;

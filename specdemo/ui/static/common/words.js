@@ -1,13 +1,13 @@
 // Words and figures for what happened to a token, a round or a run. This module does not use the DOM.
 
+import { tables } from "./tables.js";
+
 /**
- * The words for each verification rule: its name; how it accepts; the verdict on a compared draft token; how the target
- * chose its own token, and (if that differs) the token after a rejection; the figures of a draft token besides p and q.
+ * The words for each verification rule: the verdict on a compared draft token; how the target chose its own token, and
+ * (if that differs) the token after a rejection; the figures of a draft token besides p and q.
  */
 const RULES = {
   greedy: {
-    name: "greedy",
-    sentence: "Greedy: a draft token is accepted if it is the target's first choice.",
     verdict: greedyVerdict,
     choice: (emission) => `Its first choice, with probability ${percent(emission.raw_prob)}.`,
     figures: (token) => {
@@ -16,8 +16,6 @@ const RULES = {
     },
   },
   rejection: {
-    name: "rejection sampling",
-    sentence: "Rejection sampling: a draft token is accepted with probability min(1, p/q).",
     verdict: rejectionVerdict,
     choice: drawnFromTarget,
     corrected: (emission) =>
@@ -28,8 +26,6 @@ const RULES = {
     ],
   },
   block: {
-    name: "block verification",
-    sentence: "Block verification: all draft tokens up to one are accepted together, with probability h.",
     verdict: blockVerdict,
     choice: drawnFromTarget,
     corrected: (emission) =>
@@ -40,8 +36,6 @@ const RULES = {
     ],
   },
   "shared-noise": {
-    name: "shared noise",
-    sentence: "Shared noise: a draft token is accepted if the target, with the same noise, picks it too.",
     verdict: noiseVerdict,
     choice: (emission) => `The largest log p + noise; its probability is ${percent(emission.prob)}.`,
     figures: (token) => [["noise g", decimal(token.noise), "Gumbel noise of this token at this position"]],
@@ -56,19 +50,9 @@ const COARSE_S = 20; // longer waits are rounded to five seconds
 /** The rank of a token below the draft's top five. */
 export const BEYOND = RANKS.length + 1;
 
-let drafters = {};
-
-/**
- * Set the table of drafters, `{ name: { who, source } }`, which comes from Python. Call once, before anything is
- * shown.
- */
-export function learnDrafters(table) {
-  drafters = table;
-}
-
 /** A clause about where a drafter copies its tokens from; undefined for a drafter that computes probabilities. */
 function sourceOf(drafter) {
-  return drafters[drafter]?.source || undefined;
+  return tables.drafters[drafter]?.source || undefined;
 }
 
 /** A probability as a percentage, never rounded to 0% or 100%. */
@@ -146,7 +130,7 @@ export function hasResidual(rule) {
 
 /** The name of a verification rule. */
 export function ruleName(rule) {
-  return RULES[rule].name;
+  return tables.rules[rule].label;
 }
 
 /** The reason why a draft token was accepted or discarded, under the rule of the run. */
@@ -278,7 +262,8 @@ export function settingWords(run) {
   if (watched) {
     return `Watching ${watched.server}: ${watched.engine} with ${pair.target}, temperature ${config.temperature}. The server drafts and verifies by its own rules.`;
   }
-  return `${RULES[config.rule].sentence} k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
+  const { label, about } = tables.rules[config.rule];
+  return `Rule: ${label}. ${about} k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
 }
 
 /** The settings of a run in short. */
@@ -294,6 +279,6 @@ export function ruleWords(rule, temperature) {
 
 /** The models of a run and where they run, in a sentence. */
 export function pairWords({ pair, precision, device, config }) {
-  const drafter = (drafters[config.drafter]?.who ?? "{draft}").replace("{draft}", `the ${pair.draft}`);
+  const drafter = (tables.drafters[config.drafter]?.who ?? "{draft}").replace("{draft}", `the ${pair.draft}`);
   return `Target ${pair.target}, drafts by ${drafter}; ${precision} on ${device}.`;
 }

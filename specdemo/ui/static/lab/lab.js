@@ -31,6 +31,7 @@ class Lab {
     this.value = value;
     this.lines = new GrowingLines();
     this.section = null;
+    for (const slider of root.querySelectorAll("[data-slider=k], [data-slider=length]")) slider.max = settings.limits.k;
     const part = (name) => root.querySelector(`[data-section=${name}]`);
     const run = new RunOnStage(base);
     this.theory = new TheorySection(part("theory"), base, run, settings.figures.theory);

@@ -99,14 +99,15 @@ export class TheorySection {
     const { roles } = this;
     const point = Object.fromEntries([...this.sliders].map(([name, { value }]) => [name, Number(value)]));
     const speedup = theoreticalSpeedup(point);
-    const best = bestDraftLength(point);
+    const maxK = Number(this.sliders.get("k").max);
+    const best = bestDraftLength(point, maxK);
     roles["theory-speedup"].textContent = times(speedup);
     roles["theory-speedup"].toggleAttribute("data-slower", speedup < 1);
     roles["theory-tokens"].textContent = expectedTokens(point).toFixed(2);
     roles["theory-cost"].textContent = roundCost(point).toFixed(2);
     roles["theory-best"].textContent = best.k ? String(best.k) : "none";
     roles["theory-best-label"].textContent = best.k ? `best draft length at this α: ${times(best.speedup)} speedup` : "no draft length pays at this α";
-    return this.chart.show(this.figures, (figure) => fillTheory(figure, point, this.point ?? null));
+    return this.chart.show(this.figures, (figure) => fillTheory(figure, point, this.point ?? null, maxK));
   }
 }
 

@@ -2,7 +2,6 @@
 // `k`, the cost ratio `c` and the `growth` of the verification cost: v(n) = 1 + growth · (n − 1). The unit of all costs is
 // a target pass over one token.
 
-export const MAX_K = 12;
 const ALPHA_STEPS = 50;
 const BISECTIONS = 50;
 
@@ -21,10 +20,10 @@ export function theoreticalSpeedup(point) {
   return expectedTokens(point) / roundCost(point);
 }
 
-/** The draft length from 0 (no draft) with the highest speedup; the smallest one if several are equally good. */
-export function bestDraftLength(point) {
+/** The draft length from 0 (no draft) to `maxK` with the highest speedup; the smallest one if several are equally good. */
+export function bestDraftLength(point, maxK) {
   let best = { k: 0, speedup: 1 };
-  for (let k = 1; k <= MAX_K; k += 1) {
+  for (let k = 1; k <= maxK; k += 1) {
     const speedup = theoreticalSpeedup({ ...point, k });
     if (speedup > best.speedup) best = { k, speedup };
   }
@@ -44,12 +43,12 @@ export function breakEvenAlpha(point) {
 }
 
 /** Fill the chart of the theory for the costs of `point`. Marks the point, and a `run` with `alpha` and `k` unless null. */
-export function fillTheory({ data }, point, run) {
+export function fillTheory({ data }, point, run, maxK) {
   const alphas = Array.from({ length: ALPHA_STEPS + 1 }, (_, step) => step / ALPHA_STEPS);
-  const lengths = Array.from({ length: MAX_K }, (_, index) => index + 1);
+  const lengths = Array.from({ length: maxK }, (_, index) => index + 1);
   const speedups = lengths.map((k) => alphas.map((alpha) => theoreticalSpeedup({ ...point, alpha, k })));
   const breakEven = lengths.map((k) => ({ alpha: breakEvenAlpha({ ...point, k }), k })).filter(({ alpha }) => alpha !== null);
-  const best = alphas.map((alpha) => ({ alpha, k: bestDraftLength({ ...point, alpha }).k })).filter(({ k }) => k > 0);
+  const best = alphas.map((alpha) => ({ alpha, k: bestDraftLength({ ...point, alpha }, maxK).k })).filter(({ k }) => k > 0);
   const spots = { "break-even": breakEven, best, chosen: [point], run: run ? [run] : [] };
   for (const trace of data) {
     if (trace.uid === "theory-surface") fillSurface(trace, alphas, lengths, speedups);

@@ -1,14 +1,12 @@
 // Finished runs: built-in recordings, trace files, and the last run, which this browser has stored.
 
 import { button, element, forget, recall, remember } from "../common/dom.js";
-import { linkTo, LINKED } from "./share.js";
+import { linkTo } from "./share.js";
 import { named } from "./tokens.js";
+import { tables } from "../common/tables.js";
 import { runSettings } from "../common/words.js";
 
 const PATH = "../specdemo-traces";
-// The server's limit, checked here because the server closes the connection on a larger file, and a browser could not
-// show the reason.
-const MOST_BYTES = 16_000_000;
 const LAST_RUN_KEY = "specdemo-last-run";
 const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
 const ARRIVAL_WORDS = "Recorded earlier.";
@@ -28,7 +26,9 @@ export async function fetchRecording(base, name) {
 
 /** The events of a trace file as NDJSON; the server checks it. */
 export async function openTrace(base, file) {
-  if (file.size > MOST_BYTES) throw new Error(`The file is too large; a trace has at most ${MOST_BYTES.toLocaleString("en")} bytes.`);
+  // The server closes the connection on a larger file, and a browser could not show the reason.
+  const limit = tables.max_trace_bytes;
+  if (file.size > limit) throw new Error(`The file is too large; a trace has at most ${limit.toLocaleString("en")} bytes.`);
   return eventsFrom(await fetch(new URL(PATH, base), { method: "POST", body: file }));
 }
 
@@ -40,7 +40,7 @@ async function eventsFrom(response) {
 
 /** True if the parameters of an address name settings of a run. */
 export function hasSettings(asked) {
-  return LINKED.some((name) => asked.has(name));
+  return tables.linked.some((name) => asked.has(name));
 }
 
 /** The recording most like the run that an address asks for: with its prompt, else its drafter, else its rule. */

@@ -1,11 +1,10 @@
 // Ways to share a run: as a trace file, as a page that replays it offline, as a picture, as a link, or in a frame.
 
 import { element } from "../common/dom.js";
+import { tables } from "../common/tables.js";
 
 const IMAGE_WIDTH = 1240;
 const EVENTS_TAG = /(<script type="application\/x-ndjson" id="specdemo-events">)[^]*?(<\/script>)/;
-/** The settings of a run that a link may set. */
-export const LINKED = ["prompt", "mode", "drafter", "k", "temperature", "rule", "max_new_tokens", "seed", "top_k", "top_p", "baseline", "draft_alone", "pair"];
 
 /** Events as NDJSON that is safe inside a script element. */
 function eventsForPage(events) {
@@ -60,7 +59,7 @@ function bareAddress(address) {
 }
 
 function addSettings(url, config) {
-  for (const key of LINKED) if (config[key] !== undefined) url.searchParams.set(key, String(config[key]));
+  for (const key of tables.linked) if (config[key] !== undefined) url.searchParams.set(key, String(config[key]));
 }
 
 /** A file name for a run, without an extension: the first words of the prompt and the time of the run. */

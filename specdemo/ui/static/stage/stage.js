@@ -17,7 +17,8 @@ import { linkTo } from "./share.js";
 import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
 import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
-import { learnDrafters, roundWords } from "../common/words.js";
+import { learnTables } from "../common/tables.js";
+import { roundWords } from "../common/words.js";
 
 let mounted = null;
 
@@ -80,7 +81,7 @@ export function mountFollowing({ root, base, settings }) {
 
 class Stage {
   constructor(root, settings) {
-    learnDrafters(settings.drafters);
+    learnTables(settings);
     this.root = root;
     this.roles = rolesOf(root);
     this.trace = new Trace();
