@@ -40,7 +40,7 @@ def test_generate_shows_the_draft_alone_and_its_divergence(capsys, pair):
     lanes = {name: lane.ids for name, lane in load(captured.out).lanes.items()}
     assert set(lanes) == {"speculative", "draft"}
     draft_divergence = first_difference(lanes["speculative"], lanes["draft"])
-    assert f"leaves the target's text at token {draft_divergence + 1}." in captured.err
+    assert f"differs from the target's text from token {draft_divergence + 1} on." in captured.err
     shown = captured.err.rpartition("\n\n")[2]
     assert shown.count("⟨≠⟩") == 1
     before, after = (
@@ -113,7 +113,7 @@ def test_json_contains_the_whole_run(capsys, tmp_path):
         (["generate", "x", "--max-new-tokens", "2", "--json", "/nowhere/x.json"], "Cannot write"),
         (["replay", "/nowhere/x.json"], "Cannot read /nowhere/x.json: No such file"),
         (["replay", "/"], "Cannot read /: Is a directory"),
-        (["replay", __file__], "This file is not a specdemo trace"),
+        (["replay", __file__], "This file is not a trace"),
         (["bench", "--prompts", "/nowhere", "--out", "x.json"], "Cannot read the prompts"),
         (["bench", "--peers", "--prompts", "/nowhere", "--out", "x.json", "--k", "2,4"], "at one --k"),
         (["bench", "--peers", "--prompts", "/nowhere", "--out", "x.json", "--k", "x"], "separated by commas"),

@@ -110,7 +110,7 @@ def test_the_draft_alone_is_timed_and_compared_with_the_baseline():
     assert totals.draft_alone_tokens_per_s == pytest.approx(100.0)
     assert (
         draft_divergence_sentence(totals, Rule.GREEDY)
-        == "The draft alone leaves the target's text at token 3."
+        == "The draft alone differs from the target's text from token 3 on."
     )
     del runs[BASELINE]
     assert fold(runs, Rule.SHARED_NOISE, COSTS).draft_divergence == 3, (
@@ -132,7 +132,7 @@ def test_two_samples_cannot_be_compared():
         ([1], [1], "The draft alone wrote the same 1 token."),
         ([1, 2, 3], [1, 2], "The draft alone wrote the same first 2 tokens."),
         ([1, 2], [1, 2, 3], "The draft alone wrote the same first 2 tokens."),
-        ([1, 2], [7], "The draft alone leaves the target's text at token 1."),
+        ([1, 2], [7], "The draft alone differs from the target's text from token 1 on."),
     ],
 )
 @pytest.mark.parametrize("lane", [SPECULATIVE, BASELINE])

@@ -144,7 +144,7 @@ def test_the_chosen_drafter_and_rule_are_explained(open_page):
     expect(explained.nth(1)).to_contain_text("same random noise")
     after = explained.all_inner_texts()
     assert after[0].startswith("Copies what followed") and before[1].startswith(
-        "Accepts the target's first choices"
+        "Accepts only the target's most likely"
     )
 
 

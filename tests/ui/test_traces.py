@@ -82,7 +82,7 @@ def test_a_trace_file_comes_back_as_events(client):
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (b"", 400, "This file is not a specdemo trace"),
+        (b"", 400, "This file is not a trace"),
         (b'{"version":1}', 400, "This trace is damaged: config is missing."),
         (b" " * (MAX_BYTES + 1), 413, "The file is too large; a trace has at most 16,000,000 bytes."),
     ],
