@@ -164,7 +164,7 @@ def test_default_prompts_are_shipped_and_raw_without_a_chat_template(pair, monke
 @pytest.mark.parametrize(
     ("name", "request_", "words"),
     [
-        ("k", {}, "Unknown experiment 'k'; choose: draft-length"),
+        ("k", {}, "Unknown experiment 'k'; choose one of: draft-length"),
         (DRAFT_LENGTH, {"max_new_tokens": 0}, "max_new_tokens must be from 1"),
         (TEMPERATURE, {"drafter": "oracle"}, "Unknown drafter"),
         (DRAFT_QUALITY, {"drafter": "prompt-lookup"}, "choose draft-model instead of prompt-lookup"),

@@ -176,7 +176,7 @@ def test_drafter_sweep_ignores_a_requested_k():
         ({"seed": -1}, "seed must be"),
         ({"drafter": "draft-model"}, "Unknown setting 'drafter'"),
         ({"experiment": CONTRASTS, "prompt": "mine"}, "leave the prompt empty"),
-        ({"experiment": CATEGORY, "prompt": "mine"}, "one category only"),
+        ({"experiment": CATEGORY, "prompt": "mine"}, "only one category"),
     ],
     ids=str,
 )

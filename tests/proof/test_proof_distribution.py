@@ -112,7 +112,7 @@ def test_sentence_says_that_no_token_was_compared():
 def test_sentence_asks_for_more_draws_if_no_continuation_is_frequent():
     found = result(lanes_for(), 4)
     assert found.degrees == 0 and found.alpha_in_range and not found.rejected
-    assert "draw more" in distribution_sentence(found)
+    assert "choose more draws" in distribution_sentence(found)
 
 
 def test_tiny_p_value_is_shown_as_a_bound():
@@ -247,8 +247,8 @@ def test_continuation_ends_at_the_end_of_the_text(pair, monkeypatch):
         ({"drafter": "prompt-lookup"}, "needs a draft model"),
         ({"k": "auto"}, "choose a number for k"),
         ({"max_new_tokens": 1}, "at least 2"),
-        ({"top_k": 0}, "set top-k to 8"),
-        ({"max_new_tokens": 12}, "set top-k to 8"),
+        ({"top_k": 0}, "set top-k to at most 8"),
+        ({"max_new_tokens": 12}, "set top-k to at most 8"),
     ],
 )
 def test_unsuitable_settings_are_refused_in_one_sentence(pair, changes, words):
