@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdemo.lab.lab_request import parse_lab
@@ -98,6 +98,7 @@ ANYTHING = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from([*RunConfig.__dataclass_fields__, "other"]), ANYTHING))
 def test_an_accepted_mapping_has_a_rule_and_a_draft_length_within_bounds(raw):
     with suppress(UserError):
@@ -145,6 +146,7 @@ def test_unknown_keys_are_refused_in_one_sentence(name):
         assert (refused(parse, {**good, key: 1}) or "").startswith("Unknown setting "), key
 
 
+@settings(max_examples=50)
 @given(st.sampled_from(list(PARSERS)), st.data())
 def test_every_parser_accepts_or_refuses_anything_in_one_sentence(name, data):
     parse, good = PARSERS[name]

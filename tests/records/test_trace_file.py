@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.tiny_runs import PROMPT, decode_pieces, decoded, finished
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdemo.cli.terminal import TerminalView
@@ -282,6 +282,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_a_mutated_trace_plays_or_is_refused_in_a_sentence(data):
     trace = json.loads(finished(data.draw(st.sampled_from(list(Rule)))).to_json())
@@ -290,6 +291,7 @@ def test_a_mutated_trace_plays_or_is_refused_in_a_sentence(data):
     plays_or_is_refused(json.dumps(trace))
 
 
+@settings(max_examples=30)
 @given(st.data())
 def test_a_file_with_broken_bytes_plays_or_is_refused_in_a_sentence(data):
     text = bytearray(finished().to_json().encode())
