@@ -11,6 +11,7 @@ from helpers.tiny import service_of, tiny_pair
 
 import specdemo.lab.lab_events
 from specdemo.lab.conditions import CONDITIONS
+from specdemo.lab.experiments import NOISES
 from specdemo.lab.lab_events import lab_events
 from specdemo.lab.lab_request import NEW_TOKENS, PROMPTS, parse_lab
 from specdemo.lab.points import (
@@ -18,6 +19,7 @@ from specdemo.lab.points import (
     CONTRASTS,
     DRAFT_COST,
     DRAFT_LENGTH,
+    DRAFT_QUALITY,
     DRAFTER,
     THROUGHPUT,
     SweepPoint,
@@ -43,15 +45,15 @@ def events(pair: Any, stop: Any = lambda: False, **raw: Any) -> Iterator[dict[st
 
 
 def test_sweep_yields_its_plan_its_points_and_its_table(pair):
-    start, *points, end = events(pair, experiment=DRAFT_COST, k=2)
-    assert (start["type"], start["name"], start["expected"]) == ("experiment", DRAFT_COST, 8)
+    start, *points, end = events(pair, experiment=DRAFT_QUALITY, k=2)
+    assert (start["type"], start["name"], start["expected"]) == ("experiment", DRAFT_QUALITY, 8)
     assert start["about"]["max_new_tokens"] == 4 and len(start["about"]["prompts"]) == 1
-    assert [event["point"]["x"] for event in points] == [1, 2, 3, 4, 6, 8, 12, 16]
+    assert [event["point"]["x"] for event in points] == list(NOISES)
     assert [(event["done"], event["expected"]) for event in points] == [(done, 8) for done in range(1, 9)]
     for event in points:
         traces = {trace["uid"]: trace for trace in event["chart"]["dark"]["data"]}
         assert len(traces["speedup"]["x"]) == event["done"]
-        assert event["chart"]["light"]["layout"]["xaxis"]["tickvals"] == [1, 2, 3, 4, 6, 8, 12, 16]
+        assert event["chart"]["light"]["layout"]["xaxis"]["tickvals"] == list(NOISES)
         assert event["outcome"] is None
     assert (end["type"], end["finish"]) == ("end", "complete")
     assert end["csv"].count("\n") == 9
