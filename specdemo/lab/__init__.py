@@ -1,1 +1,1 @@
-"""The lab: measurements and theory that explain the speedup. It has sweeps, contrasts and batches."""
+"""Measurements and theory that explain the speedup: sweeps, contrasts and batches."""

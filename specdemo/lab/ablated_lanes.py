@@ -1,6 +1,6 @@
-"""The lanes of a pair under an ablation: a worse or slower draft, or a target that verifies token by token.
+"""The lanes of a pair under an ablation, which is a worse or slower draft, or verification token by token.
 
-The noise and temperature change the draft's logits before q is computed, so the output stays exact.
+Noise and temperature change the draft's logits before q is computed, so the output stays exact.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,11 @@ from specdemo.records.limits import UserError
 from specdemo.records.trace import Calibration
 
 NOISE_ROWS = 32
-"""Number of positions with different noise; after that many positions the noise repeats."""
+"""Positions with different noise; after that the noise repeats."""
 NOISE_SEED = 0
 
 
 def ablated_lanes(pair: Pair, ablation: Ablation) -> Lanes:
-    """Return the lanes of ``pair`` under ``ablation``."""
     return Lanes(
         pair,
         wrap_draft=(lambda runtime: AblatedRuntime(runtime, ablation)) if ablation.of_draft else None,
@@ -34,11 +33,7 @@ def ablated_lanes(pair: Pair, ablation: Ablation) -> Lanes:
 
 
 def require_draft_model(pair: Pair, drafter: str = DRAFT_MODEL) -> None:
-    """Check that the pair has a draft model and that ``drafter`` uses it.
-
-    Raises:
-        UserError: The pair has no draft model, or ``drafter`` does not use it.
-    """
+    """Raise ``UserError`` unless the pair has a draft model and ``drafter`` uses it."""
     if pair.draft is None:
         raise UserError("This pair has no draft model; load one or choose another experiment.")
     if KINDS[drafter].required != DRAFT:
@@ -50,11 +45,10 @@ def _one_by_one_costs(costs: Calibration) -> Calibration:
 
 
 class OneByOneRuntime(ModelRuntime):
-    """A target that cannot verify several tokens in one pass: each token takes a separate pass."""
+    """A target that takes a separate pass for each token that it verifies."""
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n] in n passes; return the logits after each token [n, V]."""
         return torch.cat([ModelRuntime.forward(self, token) for token in ids.split(1)])
 
 
@@ -73,12 +67,10 @@ class AblatedRuntime:
 
     @property
     def length(self) -> int:
-        """The number of positions in the cache."""
         return self._runtime.length
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n]; return the ablated logits after each token [n, H]."""
         start = self.length
         for _ in range(self._ablation.repeats - 1):
             self._runtime.forward(ids)
@@ -87,15 +79,10 @@ class AblatedRuntime:
 
 
 def ablate(logits: Tensor, ablation: Ablation, positions: Sequence[int]) -> Tensor:
-    """Return ``logits`` [n, H] with the ablation's temperature and noise applied.
+    """Return ``logits`` [n, H] with the ablation's temperature and noise, one row for each of ``positions``.
 
     The noise is normally distributed and depends only on the position. It has the standard deviation of the
     row that it is mixed into, so that the result is about as confident as the draft was.
-
-    Args:
-        logits: The draft's logits, one row per position [n, H].
-        ablation: The temperature and the share of noise.
-        positions: The position of each row in the cache; it selects the row's noise.
     """
     if ablation.noise == NONE.noise and ablation.temperature == NONE.temperature:
         return logits

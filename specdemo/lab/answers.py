@@ -1,7 +1,4 @@
-"""The lab's answers that need no model: the theory for a run.
-
-Symbols are as in ``records.theory``. The verification cost has one parameter, the ``growth`` per token.
-"""
+"""The theory for a finished run, which needs no model. Symbols are as in ``records.theory``."""
 
 from typing import Any
 
@@ -17,18 +14,16 @@ def run_answer(run: Run) -> dict[str, Any]:
     """Compare a run with the theory, and with the best draft length in each of its rounds.
 
     Returns:
-        ``point``: the run's values of the theory's parameters, and its measured and theoretical speedups;
+        ``point``: the run's values of the theory's parameters (``growth`` is the verification cost of each
+        token after the first), and its measured and theoretical speedups;
         ``oracle``: its speedup with the best draft length in each round, with a sentence and a chart;
         ``what_if``: its rounds with other draft ``lengths``, the number of tokens for which these are
         ``unknown``, and the seconds of the target alone for the same text.
-
-    Raises:
-        UserError: Nothing was drafted, or the costs were not measured.
     """
     tally = tallied({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
     shape, totals = tally.shape(), tally.totals()
     if shape is None or totals.alpha_compared is None or run.calibration is None:
-        raise UserError("Theory needs a run with drafts and measured costs; play another run.")
+        raise UserError("The theory needs a run with drafts and measured costs; play a different run.")
     oracle = oracle_length(run.lanes[SPECULATIVE].rounds, run.calibration)
     sentence = f"In {oracle.lengths.count(0)} of {len(oracle.lengths)} rounds the best draft length was 0."
     if oracle.open_ended:

@@ -35,9 +35,9 @@ from specdemo.records.theory import OracleLength
 
 
 def theory_chart() -> Themed:
-    """Draw the theoretical speedup against α and k, with the break-even line and the best k, without points.
+    """Draw the axes of the theoretical speedup by α and k.
 
-    The browser fills all traces for the chosen costs; see ``static/theory.js``.
+    The browser fills the surface, the break-even line and the best k; see ``static/lab/theory.js``.
     """
 
     def draw(colours: Palette) -> go.Figure:
@@ -70,11 +70,7 @@ def _spot(uid: str, name: str, marker: dict[str, Any]) -> go.Scatter:
 
 
 def _contours(colours: Palette) -> go.Contour:
-    """Return lines of equal speedup, without data.
-
-    The color scale goes from the color of rejected tokens to that of accepted tokens. The browser moves its
-    middle to a speedup of 1.
-    """
+    """Return lines of equal speedup, without data. The browser moves the middle color to a speedup of 1."""
     return go.Contour(
         uid="theory-surface",
         zmin=0.0,
@@ -92,14 +88,10 @@ Spot = tuple[float | None, str]
 
 
 def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot]) -> Themed:
-    """Draw each point's measured and theoretical speedup, with quartiles and a line at 1×, and α below.
+    """Draw the measured and theoretical speedups with quartiles, and α below.
 
-    A line joins the points that have a number. Points that have only a name follow without a line.
-
-    Args:
-        points: The points measured so far, in the order of ``spots``.
-        title, axis: The titles of the chart and of its horizontal axis.
-        spots: The spots of all points of the sweep.
+    A line joins the points that have a number; points that have only a name follow without a line. ``points``
+    are those measured so far, in the order of the sweep's ``spots``.
     """
     places = _places(spots)
 
@@ -174,7 +166,7 @@ def _quartiles(points: Sequence[SweepPoint], colours: Palette) -> dict[str, Any]
 
 
 def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
-    """Draw two bars per condition: the speedups of the side that helps and of the side that hurts."""
+    """Draw two bars for each condition: the speedup of the side that helps, and of the other side."""
 
     def draw(colours: Palette) -> go.Figure:
         fills = {HELPS: filling(colours.accepted), HURTS: filling(colours.rejected, "/")}
@@ -262,10 +254,7 @@ def oracle_chart(oracle: OracleLength) -> Themed:
 
 
 def what_if_chart() -> Themed:
-    """Draw the speedup of a run by draft length for three draft times, without points.
-
-    The browser fills the lines and the chosen point.
-    """
+    """Draw the axes of a run's speedup by draft length; the browser fills the lines and the chosen point."""
 
     def draw(colours: Palette) -> go.Figure:
         error = {"color": colours.ink, "thickness": 3, "width": 8, "symmetric": False}

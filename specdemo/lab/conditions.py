@@ -1,7 +1,4 @@
-"""The eight conditions of the lab, each a contrast of two sides, and the ablations that make a pair worse.
-
-This module does not import torch.
-"""
+"""The lab's eight conditions, each a contrast of two sides, and ablations. Does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,11 +7,9 @@ from typing import Any
 from specdemo.records.limits import MAX_K, SCRIPTED, UserError
 
 K = 3
-"""Draft length of both sides, unless a side changes it."""
 PROMPTS = 2
-"""Number of prompts of each side."""
 BEST, LESS = "works best when", "works less well when"
-"""The two groups of contrasts. The page shows a group followed by the titles of its contrasts."""
+"""The groups of contrasts. The page shows a group followed by the titles of its contrasts."""
 PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
 """Categories of the built-in prompts."""
 MAX_REPEATS = 16
@@ -22,25 +17,12 @@ MAX_REPEATS = 16
 
 @dataclass(frozen=True)
 class Ablation:
-    """A change to a draft model, or to how its target verifies.
+    """A change to a draft model, or to how its target verifies."""
 
-    Attributes:
-        noise: Share of seeded noise in the draft's logits, 0 to 1. At 1 the logits are pure noise with the
-            standard deviation of the original logits.
-        temperature: Divisor of the draft's logits, above 0, applied before the run's own temperature. Above 1
-            the draft is less confident than it was trained to be.
-        repeats: Number of times that each draft pass is computed, 1 to ``MAX_REPEATS``; only the last result
-            is used.
-        one_by_one: True if the target verifies each token in a separate pass.
-
-    Raises:
-        UserError: A value is out of bounds.
-    """
-
-    noise: float = 0.0
-    temperature: float = 1.0
-    repeats: int = 1
-    one_by_one: bool = False
+    noise: float = 0.0  # share of seeded noise in the draft's logits, 0 to 1
+    temperature: float = 1.0  # divisor of the draft's logits, above 0, before the run's own temperature
+    repeats: int = 1  # times that each draft pass is computed, 1 to ``MAX_REPEATS``
+    one_by_one: bool = False  # the target verifies each token in a separate pass
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.noise <= 1.0:
@@ -52,7 +34,6 @@ class Ablation:
 
     @property
     def of_draft(self) -> bool:
-        """True if the ablation changes the draft model."""
         return replace(self, one_by_one=False) != NONE
 
 
@@ -61,36 +42,21 @@ NONE = Ablation()
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a contrast.
-
-    Attributes:
-        label: The difference from the other side, in a few words.
-        category: A category of the built-in prompts; the side uses its first ``PROMPTS`` prompts.
-        ablation: The change to the pair.
-        change: Run settings that differ from the defaults that all contrasts share.
-    """
+    """One side of a contrast."""
 
     label: str
-    category: str
+    category: str  # the side uses its first ``PROMPTS`` prompts
     ablation: Ablation = NONE
-    change: Mapping[str, Any] = field(default_factory=dict)
+    change: Mapping[str, Any] = field(default_factory=dict)  # run settings of this side only
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """One condition and its two sides, which differ in as little as possible.
-
-    Attributes:
-        name: The name that requests use.
-        group: ``BEST`` or ``LESS``.
-        title: The condition in a few words; it completes the sentence that ``group`` begins.
-        expected: The expected result and its reason.
-        helps, hurts: The two sides.
-    """
+    """One condition and its two sides, which differ in as little as possible."""
 
     name: str
     group: str
-    title: str
+    title: str  # completes the sentence that ``group`` begins
     expected: str
     helps: Side
     hurts: Side
@@ -121,7 +87,7 @@ CONTRASTS = (
         "the next tokens are predictable",
         "If one continuation stands out, both models find it. At temperature 1.5 the target chooses among "
         "many, and the draft cannot know which.",
-        Side("always the likeliest token", STOCK),
+        Side("always the most likely token", STOCK),
         Side("sampled at temperature 1.5", STOCK, change={"temperature": 1.5}),
     ),
     Contrast(
@@ -145,10 +111,10 @@ CONTRASTS = (
     Contrast(
         "different-distribution",
         LESS,
-        "draft and target give tokens other probabilities",
+        "draft and target assign different probabilities",
         "A sampled token is accepted with probability min(1, p/q), so the overlap of the two distributions "
-        "counts. A draft whose scores are divided by 3 has the same favorites but gives them too little "
-        "probability.",
+        "counts. If the draft's scores are divided by 3, its most likely tokens stay the same, but their "
+        "probability is too low.",
         Side("as confident as it was trained to be", STOCK, change={"temperature": 0.8}),
         Side("its scores divided by 3", STOCK, Ablation(temperature=3.0), {"temperature": 0.8}),
     ),
@@ -157,7 +123,7 @@ CONTRASTS = (
         LESS,
         "the draft is wrong",
         "Here wrong words are drafted at no cost. Each round still emits only one token, after a pass that "
-        "verified them for nothing: at best as fast as the target alone.",
+        "verified them in vain. At best, this is as fast as the target alone.",
         Side("the draft's own tokens", PLAIN),
         Side("always wrong", PLAIN, change={"drafter": SCRIPTED, "script": "banana umbrella " * 100}),
     ),
@@ -173,4 +139,3 @@ CONTRASTS = (
 )
 
 CONDITIONS = tuple(contrast.name for contrast in CONTRASTS)
-"""The names with which a request chooses a single contrast."""

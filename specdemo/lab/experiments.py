@@ -44,69 +44,47 @@ AXES = {
     DRAFT_QUALITY: "noise in the draft",
     DRAFT_COST: "times each draft step is computed",
 }
-"""The axis title of each sweep whose axis has one."""
 
 Request = Mapping[str, Any]
-"""Run settings in the form that ``limits.parse_config`` accepts."""
+"""Run settings for ``limits.parse_config``."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The settings of one point to measure.
-
-    Attributes:
-        x, label: As in ``SweepPoint``.
-        configs: One run for each prompt.
-        ablation: The change to the pair.
-        contrast, side: The contrast to which the setting belongs, and its side; None and "" in a sweep.
-    """
+    """The settings of one point to measure."""
 
     x: float | None
     label: str
-    configs: tuple[RunConfig, ...]
+    configs: tuple[RunConfig, ...]  # one run for each prompt
     ablation: Ablation = NONE
-    contrast: Contrast | None = None
+    contrast: Contrast | None = None  # None in a sweep
     side: str = ""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment, checked as a whole before anything is measured.
-
-    Attributes:
-        name: One of ``points.EXPERIMENTS``, or the name of one contrast.
-        title, axis: The titles of the experiment and of its axis.
-        settings: The points to measure, in this order; empty for the throughput experiment.
-        k: Draft length of the throughput experiment.
-        about: The machine, the models and the runs; saved with the table.
-    """
+    """An experiment, checked as a whole before anything is measured."""
 
     name: str
     title: str
     axis: str
-    settings: tuple[Setting, ...]
-    k: int
-    about: dict[str, Any]
+    settings: tuple[Setting, ...]  # the points in this order; empty for the throughput experiment
+    k: int  # draft length of the throughput experiment
+    about: dict[str, Any]  # the machine, the models and the runs; saved with the table
 
     @property
     def expected(self) -> int:
-        """The number of points that the experiment measures."""
         return len(self.settings) or len(ROWS)
 
 
 def plan_experiment(
     name: str, pair: Pair, request: Request | None = None, prompts: Sequence[Prompt] | None = None
 ) -> Plan:
-    """Plan one of ``points.EXPERIMENTS`` or one contrast.
+    """Plan one of ``points.EXPERIMENTS`` or one contrast; raise ``UserError`` if it cannot run.
 
-    Args:
-        request: Settings of all runs, except those that the experiment varies. Contrasts use only
-            ``max_new_tokens`` and ``seed``, throughput only ``k``.
-        prompts: The prompts of a sweep; by default a few built-in prompts.
-
-    Raises:
-        UserError: There is no such experiment, a setting is out of bounds, or the pair lacks something that
-            the experiment needs.
+    ``request`` has settings of all runs, except those that the experiment varies. Contrasts use only
+    ``max_new_tokens`` and ``seed`` of it, throughput only ``k``. ``prompts`` replace a sweep's built-in
+    prompts.
     """
     request, axis, k = request or {}, "", USUAL_K
     title, about = TITLES.get(name, ""), {"experiment": name, **environment(pair)}
@@ -120,7 +98,7 @@ def plan_experiment(
     elif contrasts:
         settings, title = _contrast_settings(contrasts, pair, request), title or contrasts[0].title
     else:
-        raise UserError(f"Unknown experiment {show(name)}; choose: {', '.join(TITLES)}.")
+        raise UserError(f"Unknown experiment {show(name)}; choose one of: {', '.join(TITLES)}.")
     configs = [config for setting in settings for config in setting.configs]
     about["prompts"] = list(dict.fromkeys(config.prompt for config in configs))
     about |= {"max_new_tokens": configs[0].max_new_tokens, "seed": configs[0].seed}
@@ -128,14 +106,7 @@ def plan_experiment(
 
 
 def measure_plan(pair: Pair, plan: Plan, stop: Stop = never) -> Iterator[Point]:
-    """Yield the points of a plan, each as soon as it is measured.
-
-    Args:
-        stop: Called once per round; True ends the experiment and drops the unfinished point.
-
-    Raises:
-        UserError: A drafter cannot run on this pair.
-    """
+    """Yield each point of a plan when it is measured; ``stop`` is called once per round."""
     if plan.name == THROUGHPUT:
         # The theory assumes the draft model's acceptance rate on a few built-in prompts.
         configs = configs_for(pair, builtin_prompts(PROMPTS), {"k": plan.k, "drafter": DRAFT_MODEL})
@@ -151,11 +122,7 @@ def measure_plan(pair: Pair, plan: Plan, stop: Stop = never) -> Iterator[Point]:
 
 
 def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPoint | ContrastPoint | None:
-    """Race every run of a setting against the baseline; return the point, or None if ``stop`` ended it.
-
-    Raises:
-        UserError: The drafter cannot run on this pair.
-    """
+    """Race every run of a setting against the baseline; return the point, or None if ``stop`` ended it."""
     lanes, runs = ablated_lanes(pair, setting.ablation), []
     for config in setting.configs:
         measured = measure(lanes, [config], stop)
@@ -191,11 +158,7 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
 
 
 def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tuple[RunConfig, ...]:
-    """Return one checked configuration per prompt; later requests override earlier ones.
-
-    Raises:
-        UserError: A setting is out of bounds, or a prompt does not suit the pair.
-    """
+    """Return one checked configuration per prompt; later requests override earlier ones."""
     merged: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "drafter": pair.default_drafter}
     for request in requests:
         merged |= request

@@ -35,12 +35,7 @@ from specdemo.records.limits import UserError
 
 
 def lab_events(pair: Pair, request: LabRequest, stop: Stop) -> Iterator[Event]:
-    """Measure an experiment and yield its events.
-
-    Raises:
-        UserError: The pair lacks something that the experiment needs. If this shows only during a run, an
-            ``end`` event with the points measured so far comes before the error.
-    """
+    """Measure an experiment and yield its events; if it fails, ``end`` comes before the error."""
     plan = plan_experiment(request.experiment, pair, request.settings, _prompts(request))
     yield {
         "type": "experiment",

@@ -1,4 +1,4 @@
-"""Requests to the lab, checked for the page and the API. This module does not import torch."""
+"""Requests to the lab, checked for the page and the API. Does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,30 +26,15 @@ SETTINGS = ("experiment", *RUN_SETTINGS, "prompts", "prompt", "mode")
 
 @dataclass(frozen=True)
 class LabRequest:
-    """A checked request to the lab.
-
-    Attributes:
-        experiment: One of ``points.EXPERIMENTS`` or of ``conditions.CONDITIONS``.
-        settings: The requested run settings, those of ``RUN_SETTINGS``.
-        prompts: The number of built-in prompts at each point of a sweep.
-        prompt, mode: The visitor's own prompt and its mode. If the prompt is empty, the built-in prompts are
-            used.
-    """
-
-    experiment: str
-    settings: Mapping[str, Any]
-    prompts: int
-    prompt: str
-    mode: Mode
+    experiment: str  # one of ``EXPERIMENTS`` or ``CONDITIONS``
+    settings: Mapping[str, Any]  # requested run settings, by names of ``RUN_SETTINGS``
+    prompts: int  # built-in prompts at each point of a sweep
+    prompt: str  # empty to use the built-in prompts
+    mode: Mode  # of ``prompt``
 
 
 def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
-    """Turn an untrusted mapping into a ``LabRequest``; a value of None counts as not given.
-
-    Raises:
-        UserError: A key is unknown, a value has the wrong type or is out of bounds, or two settings exclude
-            each other.
-    """
+    """Check an untrusted mapping; a value of None counts as missing."""
     raw = {key: value for key, value in raw.items() if value is not None}
     require_known(raw, SETTINGS)
     experiment = raw.get("experiment")
@@ -63,8 +48,8 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     prompt = raw.get("prompt", "")
     config = parse_config({**settings, "prompt": prompt if prompt != "" else "-", "mode": raw.get("mode")})
     if prompt and experiment not in SWEEPS:
-        raise UserError("This experiment has prompts of its own; leave the prompt empty.")
+        raise UserError("This experiment uses its own prompts; leave the prompt empty.")
     if prompt and experiment == CATEGORY:
-        raise UserError("Your prompt has one category only; leave it empty to compare the built-in prompts.")
+        raise UserError("One prompt has only one category; leave it empty to compare the built-in prompts.")
     prompts = integer(raw, "prompts", PROMPTS, 1, MAX_LAB_PROMPTS)
     return LabRequest(experiment, settings, prompts, prompt, config.mode)

@@ -1,7 +1,4 @@
-"""The names of the lab's experiments, and their results: a record for each point, tables as CSV and JSON.
-
-This module does not import torch.
-"""
+"""The lab's experiments and their results: names, points, tables. Does not import torch."""
 
 import csv
 import io
@@ -21,7 +18,6 @@ SWEEPS = (DRAFT_LENGTH, TEMPERATURE, CATEGORY, DRAFTER, DRAFT_QUALITY, DRAFT_COS
 CONTRASTS = "contrasts"
 THROUGHPUT = "throughput"
 EXPERIMENTS = (*SWEEPS, CONTRASTS, THROUGHPUT)
-"""The names of all experiments."""
 TITLES = {
     DRAFT_LENGTH: "Draft length",
     TEMPERATURE: "Temperature",
@@ -33,31 +29,15 @@ TITLES = {
     THROUGHPUT: "Speedup of a batch",
 }
 HELPS, HURTS = "helps", "hurts"
-"""The two sides of a contrast."""
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One setting, measured on several prompts.
+    """The medians of one setting's figures over its prompts; see ``figures.Totals`` for the figures."""
 
-    Each figure is a median over the prompts for which it is defined.
-
-    Attributes:
-        x: The setting's position on the sweep's axis; None if the setting has a name instead of a number.
-        label: The setting's name.
-        runs: The number of prompts; each is measured in a separate race against the baseline.
-        speedup, tokens_per_s, baseline_tokens_per_s, s_theory, s_cost, tau: As in ``figures.Totals``.
-        speedup_q1, speedup_q3: Quartiles of the speedup over the prompts.
-        alpha: Acceptance rate, accepted ÷ compared draft tokens.
-        c: Cost of a draft step, in single-token target passes.
-        v: Cost of the pass that verifies k draft tokens, in single-token target passes; None if k is
-            automatic.
-        identical: True if every run wrote the same tokens as its baseline; None under the rejection rule.
-    """
-
-    x: float | None
+    x: float | None  # None if the setting has a name instead of a number
     label: str
-    runs: int
+    runs: int  # one for each prompt
     speedup: float | None
     speedup_q1: float | None
     speedup_q3: float | None
@@ -66,13 +46,12 @@ class SweepPoint:
     alpha: float | None
     tau: float | None
     c: float | None
-    v: float | None
+    v: float | None  # cost of verifying k draft tokens; None if k is automatic
     s_theory: float | None
     s_cost: float | None
-    identical: bool | None
+    identical: bool | None  # None under the rejection rule
 
     def row(self) -> dict[str, Any]:
-        """Return the point as a row of a table."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -90,21 +69,12 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class ContrastPoint:
-    """One side of a contrast.
-
-    Attributes:
-        contrast, title: As in ``conditions.Contrast``.
-        side: ``HELPS`` or ``HURTS``.
-        point: The measured figures of this side.
-    """
-
     contrast: str
     title: str
     side: str
     point: SweepPoint
 
     def row(self) -> dict[str, Any]:
-        """Return the side as a row of a table."""
         return {"contrast": self.contrast, "side": self.side, **self.point.row()}
 
     def __str__(self) -> str:
@@ -113,33 +83,20 @@ class ContrastPoint:
 
 @dataclass(frozen=True)
 class ThroughputPoint:
-    """The measured cost of passes over a batch of texts, and the theoretical speedup.
+    """The measured cost of passes over a batch of texts, and the theoretical speedup."""
 
-    Attributes:
-        rows: Number of texts in the batch.
-        k: Draft length.
-        alpha: The acceptance rate that the theory assumes.
-        single_s, verify_s: Seconds of the target's pass over rows × 1 and over rows × (k + 1) tokens.
-        v: Verification cost of the batch, v(k + 1) = ``verify_s`` ÷ ``single_s``.
-        c: Cost ratio of the batch: seconds of the draft's pass over rows × 1 tokens ÷ ``single_s``.
-        s_theory: Theoretical speedup, E[τ] ÷ (k·c + v).
-        baseline_tokens_per_s: Tokens/s of the whole batch without drafts.
-        tokens_per_s: Theoretical tokens/s of the whole batch with drafts.
-    """
-
-    rows: int
+    rows: int  # texts in the batch
     k: int
-    alpha: float
-    single_s: float
-    verify_s: float
-    v: float
-    c: float
+    alpha: float  # the rate that the theory assumes
+    single_s: float  # the target's pass over rows × 1 tokens
+    verify_s: float  # the target's pass over rows × (k + 1) tokens
+    v: float  # ``verify_s`` ÷ ``single_s``
+    c: float  # the draft's pass over rows × 1 tokens ÷ ``single_s``
     s_theory: float
-    baseline_tokens_per_s: float
-    tokens_per_s: float
+    baseline_tokens_per_s: float  # of the whole batch
+    tokens_per_s: float  # of the whole batch, in theory
 
     def row(self) -> dict[str, Any]:
-        """Return the point as a row of a table."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -154,19 +111,12 @@ Point = SweepPoint | ContrastPoint | ThroughputPoint
 
 
 class Outcome(NamedTuple):
-    """The result of a contrast.
-
-    Attributes:
-        kind: "expected", "close" or "unexpected".
-        text: A sentence for the visitor.
-    """
-
-    kind: str
+    kind: str  # "expected", "close" or "unexpected"
     text: str
 
 
 CLOSE = 1.05
-"""Two speedups count as equal if one is less than this many times the other."""
+"""Two speedups with a smaller ratio count as equal."""
 
 
 def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
@@ -177,8 +127,8 @@ def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
     if max(ratio, 1 / ratio) < CLOSE:
         return Outcome("close", "Too close to tell: within 5% of each other.")
     if ratio < 1:
-        return Outcome("unexpected", f"Not as expected: the other side is {1 / ratio:.1f} times as fast.")
-    return Outcome("expected", f"As expected: {ratio:.1f} times as fast as the other side.")
+        return Outcome("unexpected", f"Not as expected: the second side is {1 / ratio:.1f} times as fast.")
+    return Outcome("expected", f"As expected: the first side is {ratio:.1f} times as fast.")
 
 
 def points_csv(points: Sequence[Point]) -> str:

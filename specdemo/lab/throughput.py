@@ -1,7 +1,7 @@
 """The speedup of a server that decodes several texts at once: measured passes, theoretical speedup.
 
-With one text, a pass takes as long as reading the weights, so a few more tokens are almost free. A larger
-batch computes more per read of the weights, so additional tokens to verify cost more.
+With one text, a pass takes as long as reading the weights, so more tokens are almost free. A larger batch
+computes more for each read of the weights, so additional tokens to verify cost more.
 """
 
 import time
@@ -18,7 +18,7 @@ from specdemo.models.execution import execution_of
 from specdemo.models.runtime import CAPACITY_STEP
 from specdemo.pairs.calibrate import interleaved
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.limits import MAX_K, UserError
+from specdemo.records.limits import MAX_K, UserError, show
 from specdemo.records.theory import RoundShape, theoretical_speedup
 
 ROWS = (1, 2, 4, 8, 16)
@@ -26,25 +26,19 @@ REPEATS = 5
 
 
 def require_batch_length(k: object) -> int:
-    """Return ``k`` if it is a fixed draft length, 1 to ``MAX_K``; raise ``UserError`` otherwise."""
+    """Return ``k`` if it is a fixed draft length; raise ``UserError`` otherwise."""
     if not isinstance(k, int) or not 1 <= k <= MAX_K:
-        raise UserError(f"A batch needs a fixed k from 1 to {MAX_K}, got {k}.")
+        raise UserError(f"A batch needs a fixed k from 1 to {MAX_K}, not {show(k)}.")
     return k
 
 
 def measure_batches(
     pair: Pair, k: int, alpha: float, rows: tuple[int, ...] = ROWS, stop: Stop = never
 ) -> Iterator[ThroughputPoint]:
-    """Yield a point for each batch size, measured on a pair with a draft model.
+    """Yield a point for each batch size, measured on a pair with a draft model; ``alpha`` is for the theory.
 
-    Each pass starts at the middle of a cache of ``CAPACITY_STEP`` positions. The cache holds no text, because
-    its content does not affect the time of a pass.
-
-    Args:
-        k: Draft length.
-        alpha: Acceptance rate that the theory assumes.
-        rows: Batch sizes.
-        stop: Called before each batch size; True ends the measurement.
+    Each pass starts at the middle of a cache of ``CAPACITY_STEP`` positions. The cache contains no text,
+    because its content does not affect the time of a pass.
     """
     for size in rows:
         if stop():
@@ -86,7 +80,7 @@ def _point(pair: Pair, k: int, alpha: float, rows: int) -> ThroughputPoint:
 
 
 def median_seconds(passes: list[Callable[[], Tensor]]) -> list[float]:
-    """Return the median seconds of each function in ``passes``; its first call is not counted."""
+    """Return the median seconds of each function; its first call is not counted."""
     measures = {number: partial(_seconds, one) for number, one in enumerate(passes)}
     return [median(seconds) for seconds in interleaved(measures, REPEATS).values()]
 

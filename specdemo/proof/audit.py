@@ -1,7 +1,4 @@
-"""A token-by-token comparison of the speculative output with the target's, over a set of prompts.
-
-An audit needs a rule under which both lanes write the same tokens: greedy or shared noise.
-"""
+"""A token-by-token comparison of the speculative output with the target's, over a set of prompts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +14,7 @@ from specdemo.records.trace import Mode, RunConfig
 
 @dataclass(frozen=True)
 class ComparedText:
-    """Two outputs for one prompt, compared token by token.
-
-    Attributes:
-        id, category, mode, prompt: As in the prompt file.
-        tokens: The number of output tokens compared: the length of the shorter output.
-        identical: True if the outputs do not diverge.
-        divergence: The first output position, from 0, at which the outputs differ; None if they do not.
-    """
+    """Two outputs for one prompt, compared token by token up to the length of the shorter one."""
 
     id: str
     category: str
@@ -32,36 +22,25 @@ class ComparedText:
     prompt: str
     tokens: int
     identical: bool
-    divergence: int | None
+    divergence: int | None  # first output position, from 0, at which the outputs differ
 
 
 @dataclass(frozen=True)
 class AuditRow(ComparedText):
-    """The result of decoding one prompt with both lanes.
+    """The result of decoding one prompt with both lanes."""
 
-    Attributes:
-        gap: Difference between the target's two highest probabilities at ``divergence``; None if unknown.
-        speedup: Decode speedup of the speculative lane.
-    """
-
-    gap: float | None
+    gap: float | None  # between the target's two highest probabilities at ``divergence``
     speedup: float | None
 
 
 def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop = never) -> Iterator[AuditRow]:
-    """Decode every prompt with both lanes, compare the outputs, and yield a row for each prompt.
+    """Decode every prompt with both lanes and yield a row for each; ``stop`` drops the current prompt.
 
-    Args:
-        prompts: The prompts; the text and mode of each replace those of ``config``.
-        config: The run settings, with the greedy or the shared-noise rule.
-        stop: Called once per round; True ends the audit without a row for the current prompt.
-
-    Raises:
-        UserError: The rule is rejection, under which the lanes may differ, or a prompt cannot be run.
+    Each prompt's text and mode replace those of ``config``, whose rule is greedy or shared noise.
     """
     if not config.rule.same_text:
         raise UserError(
-            f"Under {config.rule} the lanes are independent samples; audit greedy or shared-noise."
+            f"Under {config.rule} the lanes are independent samples; choose greedy or shared-noise."
         )
     for prompt in suited(pair, prompts):
         own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
@@ -80,7 +59,6 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
 
 
 def audit_sentence(rows: Sequence[AuditRow]) -> str:
-    """Return the result of an audit in a sentence, with the first divergence and its gap, if any."""
     apart = [row for row in rows if row.divergence is not None]
     tokens = sum(row.tokens for row in rows)
     head = f"{len(rows) - len(apart)} of {len(rows)} texts identical, {tokens:,} tokens compared"

@@ -25,13 +25,13 @@ from specdemo.records.limits import MAX_SEED, UserError, integer
 from specdemo.records.trace import AUTO, Round, Rule, RunConfig
 
 MAX_PREFIXES = 1_024
-"""Maximum number of texts whose logits are kept per model: 100 MB for a vocabulary of 50,000 in bf16."""
+"""Texts whose logits are kept for each model: 100 MB for a vocabulary of 50,000 in bf16."""
 PERMUTATIONS = 1_000
 PROGRESS_S = 0.2
 SIGNIFICANCE = 1e-4
-"""Below this p-value the distributions count as different; chance alone causes that once in 10,000 tests."""
+"""Chance alone causes a lower p-value once in 10,000 tests."""
 MIN_PROBABILITY = 1e-99
-"""Smaller p-values are shown as "< 1e-99", because the computation underflows not far below it."""
+"""Smaller p-values are shown as "< 1e-99", because the computation underflows soon below it."""
 MIN_ALPHA, MAX_ALPHA = 0.3, 0.8
 """Outside this range nearly all tokens are rejected or nearly all accepted, so a wrong rule hardly shows."""
 
@@ -47,25 +47,15 @@ class Continuation:
 
 @dataclass(frozen=True)
 class DistributionProgress:
-    """The two samples so far.
+    """The two samples so far."""
 
-    Attributes:
-        drawn, draws: Number of continuations per lane, drawn so far and requested.
-        continuations: The distinct continuations, most frequent first.
-        total_variation: Distance between the samples, 0 to 1.
-        noise_mean, noise_high: Mean and 99th percentile of the distance that chance alone causes.
-        alpha: Acceptance rate, accepted ÷ compared draft tokens; None if none was compared.
-        seconds: Time spent drawing.
-        passes, passes_saved: Number of passes that both models ran, and that look-ups replaced.
-    """
-
-    drawn: int
-    draws: int
-    continuations: tuple[Continuation, ...]
+    drawn: int  # continuations of each lane
+    draws: int  # the requested number
+    continuations: tuple[Continuation, ...]  # most frequent first
     total_variation: float
-    noise_mean: float
-    noise_high: float
-    alpha: float | None
+    noise_mean: float  # of the total variation that chance alone causes
+    noise_high: float  # its 99th percentile
+    alpha: float | None  # None if no draft token was compared
     seconds: float
     passes: int
     passes_saved: int
@@ -73,35 +63,22 @@ class DistributionProgress:
 
 @dataclass(frozen=True)
 class DistributionResult(DistributionProgress):
-    """The finished test.
+    """The finished test."""
 
-    Attributes:
-        control: The wrong rule that drew the speculative sample; None for the correct rule.
-        chi_square, degrees, p_value: The test of homogeneity: statistic, degrees of freedom, p-value.
-        rejected: True if the p-value is below ``SIGNIFICANCE``.
-        alpha_in_range: True if α is from ``MIN_ALPHA`` to ``MAX_ALPHA``.
-        caveat: A sentence if the test found no difference but proves little or nothing; otherwise empty.
-    """
-
-    control: Control | None
+    control: Control | None  # None for the correct rule
     chi_square: float
     degrees: int
     p_value: float
-    rejected: bool
-    alpha_in_range: bool
-    caveat: str
+    rejected: bool  # the p-value is below ``SIGNIFICANCE``
+    alpha_in_range: bool  # α is from ``MIN_ALPHA`` to ``MAX_ALPHA``
+    caveat: str  # a sentence if the test found no difference but proves little
 
 
 class MemoisedLanes:
     """The two lanes of the test. All draws are from one prompt, and they share the computed logits.
 
-    Args:
-        target, draft: The models; nothing else may use them while draws are made.
-        prompt_ids: The prompt of every draw.
-        config: The settings of every draw. ``prompt_ids`` replaces its prompt, and :func:`compare_draws`
-            derives the seed of each draw from its seed.
-        eos_ids: Ids that end a continuation.
-        control: A wrong rule for the speculative lane; None for the correct rule.
+    Nothing else may use the models while draws are made. ``prompt_ids`` replaces the prompt of ``config``,
+    and the seed of each draw is derived from its seed. ``control`` is a wrong rule for the speculative lane.
     """
 
     def __init__(
@@ -120,7 +97,6 @@ class MemoisedLanes:
         self._eos_ids = eos_ids
 
     def speculative(self, seed: int) -> Iterator[Round]:
-        """Return the rounds of one draw with drafts."""
         config, device = replace(self.config, seed=seed), self._target.device
         control = self.control
         rule = rule_for(config, device) if control is None else wrong_rule_for(control, config, device)
@@ -130,7 +106,6 @@ class MemoisedLanes:
         return speculate(self._target, drafter, self._prompt_ids, config, self._eos_ids, rule=rule)
 
     def baseline(self, seed: int) -> Iterator[Round]:
-        """Return the rounds of one draw of the target alone."""
         return autoregress(self._target, self._prompt_ids, replace(self.config, seed=seed), self._eos_ids)
 
     @property
@@ -140,7 +115,7 @@ class MemoisedLanes:
 
     @property
     def passes_saved(self) -> int:
-        """The number of passes that the decoders requested and that look-ups replaced."""
+        """The number of passes that look-ups replaced."""
         return self._target.asked + self._draft.asked - self.passes
 
 
@@ -156,11 +131,9 @@ class Samples:
 
     @property
     def drawn(self) -> int:
-        """The number of continuations that each lane has drawn."""
         return self._speculative.total()
 
     def draw(self, speculative_seed: int, baseline_seed: int) -> None:
-        """Draw one more continuation with each lane."""
         with threads(1):
             rounds = list(self._lanes.speculative(speculative_seed))
             alone = list(self._lanes.baseline(baseline_seed))
@@ -170,7 +143,7 @@ class Samples:
         self._baseline[_ids(alone)] += 1
 
     def progress(self, permutations: int = 100) -> DistributionProgress:
-        """Return the figures so far; a higher ``permutations`` estimates the noise more precisely."""
+        """Return the figures so far; more ``permutations`` estimate the noise more precisely."""
         both = self._speculative + self._baseline
         ordered = sorted(both, key=lambda ids: (-both[ids], ids))
         counts = [self._speculative[ids] for ids in ordered], [self._baseline[ids] for ids in ordered]
@@ -190,7 +163,6 @@ class Samples:
         )
 
     def result(self) -> DistributionResult:
-        """Run the test on the finished samples and return the result."""
         found = self.progress(PERMUTATIONS)
         test = chi_square(
             [one.speculative for one in found.continuations], [one.baseline for one in found.continuations]
@@ -217,20 +189,9 @@ def distribution_test(
 ) -> Iterator[DistributionProgress | DistributionResult]:
     """Draw continuations with and without drafts, ``draws`` of each, and compare the two samples.
 
-    Args:
-        config: The settings: the rejection or shared-noise rule, a fixed k, and top-k sampling;
-            ``max_new_tokens`` is the length of a continuation. Speculative draw i has the seed ``seed`` + i,
-            baseline draw i has ``seed`` + ``draws`` + i.
-        draws: Number of continuations of each lane.
-        control: A wrong rule for the speculative sample, which the test should detect; None for the correct
-            rule.
-        stop: Called before every draw; True ends the test with the draws so far.
-
-    Yields:
-        Progress about five times a second, then the result. If nothing was drawn, there is no result.
-
-    Raises:
-        UserError: The settings do not suit the test.
+    Yields progress about five times a second, then the result; without any draw, there is no result.
+    ``max_new_tokens`` is the length of a continuation. Speculative draw i has the seed ``seed`` + i, baseline
+    draw i has ``seed`` + ``draws`` + i. ``stop`` is called before every draw.
     """
     _require_suitable(pair, config, draws, control)
     assert pair.draft is not None
@@ -268,7 +229,6 @@ def compare_draws(
 
 
 def distribution_sentence(result: DistributionResult) -> str:
-    """Return the result of the test in a sentence, followed by its caveat."""
     distance = (
         f"total variation {result.total_variation:.3f}, by chance {result.noise_mean:.3f} "
         f"and rarely over {result.noise_high:.3f}; χ² p {_probability(result.p_value)}"
@@ -286,7 +246,7 @@ def _caveat(alpha: float | None, degrees: int) -> str:
     if alpha is None:
         return "That shows nothing: no draft token was compared."
     if degrees == 0:
-        return "That shows nothing: no continuation was drawn often enough; draw more."
+        return "That shows nothing: no continuation was drawn often enough; choose more draws."
     if MIN_ALPHA <= alpha <= MAX_ALPHA:
         return ""
     return (
@@ -311,4 +271,6 @@ def _require_suitable(pair: Pair, config: RunConfig, draws: int, control: Contro
     # Up to 2 · top-k tokens can come next: the top k of the target and the top k of the draft.
     prefixes = (2 * config.top_k) ** (config.max_new_tokens - 1)
     if not 0 < prefixes <= MAX_PREFIXES:
-        raise UserError("There are too many continuations; set top-k to 8 and the length to 3, or less.")
+        raise UserError(
+            "Too many continuations are possible; set top-k to at most 8 and the length to at most 3."
+        )

@@ -1,4 +1,4 @@
-"""A runtime that computes the logits after each text once, and looks them up when they are requested again.
+"""A runtime that computes the logits after each text once, and then looks them up.
 
 Thousands of short draws from one prompt have few distinct prefixes, so most passes become look-ups.
 """
@@ -15,24 +15,17 @@ from specdemo.models.runtime import Runtime
 
 
 class MemoRuntime:
-    """A runtime that returns the logits of another runtime and computes each row only once.
+    """A runtime that computes each row of logits once; nothing else may use ``runtime`` at the same time.
 
     The model's passes use the number of CPU threads that torch used when this object was created.
-
-    Args:
-        runtime: The runtime of the model; nothing else may use it at the same time.
-
-    Attributes:
-        asked: Number of passes that were requested, without prefills.
-        passes: Number of passes that the model ran, without prefills.
     """
 
     def __init__(self, runtime: Runtime):
         self.device = runtime.device
         self.id_map = runtime.id_map
         self.max_context = runtime.max_context
-        self.asked = 0
-        self.passes = 0
+        self.asked = 0  # passes that were requested, without prefills
+        self.passes = 0  # passes that the model ran, without prefills
         self._runtime = runtime
         self._capacity = 0
         self._rows: dict[tuple[int, ...], Tensor] = {}
@@ -42,11 +35,10 @@ class MemoRuntime:
 
     @property
     def length(self) -> int:
-        """The number of tokens of the current text, whether or not the model's cache holds them."""
+        """The number of tokens of the text, which may be longer than the model's cache."""
         return len(self._text)
 
     def begin(self, capacity: int) -> None:
-        """Start an empty text; if ``capacity`` changes, all kept rows are discarded."""
         self._text = []
         if capacity != self._capacity:
             # The logits may differ in their last bits if the capacity of the cache differs.
@@ -55,7 +47,6 @@ class MemoRuntime:
             self._rows.clear()
 
     def prefill(self, ids: Tensor) -> None:
-        """Append ``ids`` [n]; the model reads only the tokens that its cache does not hold yet."""
         self._text += ids.tolist()
         agreed = _agreement(self._held, self._text)
         if agreed < len(self._text):
@@ -65,7 +56,6 @@ class MemoRuntime:
             self._held = list(self._text)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n]; return the logits after each token [n, V]. The model runs at most one pass."""
         self.asked += 1
         start = len(self._text)
         self._text += ids.tolist()
@@ -76,7 +66,6 @@ class MemoRuntime:
         return torch.stack([self._rows[key] for key in keys])
 
     def rollback(self, length: int) -> None:
-        """Shorten the text to its first ``length`` tokens; all computed rows are kept."""
         if not 0 <= length <= len(self._text):
             raise ValueError(f"cannot roll back from {len(self._text)} to {length} positions")
         del self._text[length:]

@@ -1,7 +1,7 @@
-"""Greedy texts with and without drafts, decoded as other libraries do. There, the two texts may differ.
+"""Greedy texts with and without drafts, decoded as other libraries do. The two texts may differ by rounding.
 
-There, a pass over k + 1 tokens may add its sums in another order than k + 1 passes over one token: the order
-depends on the number of tokens and on the length of the KV cache. So logits differ by rounding.
+There, a pass over k + 1 tokens may add its sums in another order than k + 1 passes over one token, because
+the order depends on the number of tokens and on the length of the KV cache.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,15 +24,11 @@ from specdemo.records.figures import first_difference
 from specdemo.records.trace import Finish, Mode, RunConfig
 
 BEST = 8
-"""Number of logits that are kept for each position. In bf16, several tokens often have the same logit."""
+"""Logits that are kept for each position. In bf16, several tokens often have the same logit."""
 
 
 class GrowingRuntime(ModelRuntime):
-    """A runtime as in other libraries: its cache grows with the text, and its passes are not padded.
-
-    Attributes:
-        best: For each position of the text, the ids and logits of the ``BEST`` best next tokens, best first.
-    """
+    """A runtime as in other libraries: its cache grows with the text, and its passes are not padded."""
 
     def __init__(self, model: WholeModel):
         super().__init__(model)
@@ -40,10 +36,10 @@ class GrowingRuntime(ModelRuntime):
         self.execution: Any = (
             FusedExecution(model) if isinstance(model, FusedLlama) else PlainExecution(cast(Any, model))
         )
+        # The ids and logits of the ``BEST`` best next tokens after each position of the text, best first.
         self.best: dict[int, dict[int, float]] = {}
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n], return their logits [n, V], and record the best tokens after each of them."""
         logits = super().forward(ids)
         values, tokens = logits.float().topk(BEST)
         rows = zip(tokens.tolist(), values.tolist(), strict=True)
@@ -64,49 +60,28 @@ def as_in_transformers(model: WholeModel) -> Any:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that one of the two outputs has at their divergence.
-
-    Attributes:
-        text: The text of the token.
-        alone, verified: Its logit when the target decodes alone, and when it verifies drafts; None if it was
-            not among the best tokens there.
-    """
+    """A token that one of the two outputs has at their divergence."""
 
     text: str
-    alone: float | None
-    verified: float | None
+    alone: float | None  # its logit when the target decodes alone; None if it was not among the best
+    verified: float | None  # its logit when the target verifies drafts; None if it was not among the best
 
 
 @dataclass(frozen=True)
 class LibraryComparison(ComparedText):
-    """The result of decoding one prompt in both ways.
+    """The result of decoding one prompt in both ways."""
 
-    Attributes:
-        gap: Difference between the logits of both ``candidates`` when the target decodes alone (a lower bound
-            if the other token was not among the best); without a divergence, the smallest difference between
-            the two best logits in the text.
-        shift: Maximum difference between both ways in the logit of the same token after the same text.
-        candidates: At a divergence, the token of the target alone, then the one written with drafts.
-    """
-
+    # Between the logits of both ``candidates`` when the target decodes alone (a lower bound if one of them
+    # was not among the best); without a divergence, the smallest difference between the two best logits.
     gap: float
-    shift: float
-    candidates: tuple[Candidate, ...]
+    shift: float  # maximum difference of one token's logit after the same text between both ways
+    candidates: tuple[Candidate, ...]  # at a divergence: the token of the target alone, then that with drafts
 
 
 def compare_as_others(
     pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop = never
 ) -> Iterator[LibraryComparison]:
-    """Decode every prompt alone and with drafts, as other libraries do, and yield a row for each prompt.
-
-    Args:
-        prompts: The prompts; the text and mode of each replace those of ``config``.
-        config: The run settings, with the greedy rule.
-        stop: Called once per round; True ends the comparison without a row for the current prompt.
-
-    Raises:
-        UserError: The pair lacks a model that the drafter needs, or a prompt cannot be run.
-    """
+    """Decode every prompt in both ways and yield a row for each; ``stop`` drops the current prompt."""
     lanes, target = Lanes(pair), as_in_transformers(pair.target)
     for prompt in suited(pair, prompts):
         own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
@@ -173,7 +148,6 @@ def _row(
 
 
 def others_sentence(rows: Sequence[LibraryComparison]) -> str:
-    """Return how many texts differ, and compare the gap between the best logits with their rounding."""
     apart = [row.gap for row in rows if not row.identical]
     tokens = sum(row.tokens for row in rows)
     gaps = f"at most {max(apart):.2g}" if apart else f"at least {min(row.gap for row in rows):.2g}"

@@ -36,7 +36,7 @@ from specdemo.records.trace import BASELINE, SPECULATIVE
 
 Row = TypeVar("Row", AuditRow, LibraryComparison)
 SHOWN = 8
-"""The number of continuations that are listed; the others are added up."""
+"""Continuations that are listed; the others are added up."""
 STOPPED = "Stopped before anything was compared."
 READINGS = {
     SampledBy.TRUE_RULE: (
@@ -44,8 +44,8 @@ READINGS = {
         "rejected one. Together they sample exactly p."
     ),
     SampledBy.ACCEPT_EVERYTHING: (
-        "Every draft token is accepted, so most of the text is the draft's. "
-        "The draft's favorites come too often, and the target's own hardly at all."
+        "Every draft token is accepted, so most of the text is the draft's. Tokens that the draft prefers "
+        "come too often, and those that only the target prefers come hardly at all."
     ),
     SampledBy.NO_RESIDUAL: (
         "A rejected draft token is replaced by a sample of p itself. Accepted tokens already cover what both "
@@ -56,8 +56,8 @@ READINGS = {
         "and the residual has no weight. Drafts of two or more tokens then sample another distribution."
     ),
     SampledBy.TYPICAL: (
-        "Every draft token that the target finds plausible is accepted, and no other (Medusa). The rate "
-        "may rise or fall, depending on the text; either way, the distribution is another one."
+        "Every draft token that the target finds plausible is accepted, and no other (Medusa). Depending on "
+        "the text, the acceptance rate rises or falls. In both cases, the distribution is different."
     ),
 }
 WHY = (
@@ -75,11 +75,6 @@ VERDICTS = {
 
 
 def proof_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Event]:
-    """Run a proof and yield its events.
-
-    Raises:
-        UserError: The pair does not suit the proof.
-    """
     if request.proof is Proof.DISTRIBUTION:
         yield from _distribution_events(pair, request, stop)
     else:
@@ -180,10 +175,7 @@ def _verdict(result: DistributionResult) -> str:
 
 
 def distribution_chart() -> Themed:
-    """Return an empty bar chart of how often each lane drew each continuation.
-
-    The browser fills the traces ``speculative`` and ``baseline``: counts as x, ranks as y, texts as labels.
-    """
+    """Return an empty bar chart, which the browser fills with counts, ranks and texts."""
     return themed(_distribution)
 
 

@@ -1,4 +1,4 @@
-"""Requests for a proof, checked for the page, the API and the command line; does not import torch."""
+"""Requests for a proof, checked for the page, the API and the command line. Does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +20,7 @@ from specdemo.records.trace import Rule, RunConfig
 DRAWS = 2_000
 MAX_DRAWS = 10_000
 PROMPTS = 8
-MAX_PROMPTS = 48
-"""The number of built-in prompts."""
+MAX_PROMPTS = 48  # all built-in prompts
 TEMPERATURE = 0.8
 TOKENS = 48
 """Length of an audited text. Both lanes together take about two seconds on two CPU cores."""
@@ -72,7 +71,7 @@ class Control(StrEnum):
 
 
 class SampledBy(StrEnum):
-    """The rule that draws the speculative sample of the distribution test: the correct rule or a control."""
+    """The rule that draws the speculative sample: the correct rule or a control."""
 
     TRUE_RULE = "true-rule"
     ACCEPT_EVERYTHING = Control.ACCEPT_EVERYTHING
@@ -82,35 +81,20 @@ class SampledBy(StrEnum):
 
     @property
     def control(self) -> Control | None:
-        """The wrong rule, or None for the correct rule."""
         return None if self is SampledBy.TRUE_RULE else Control(self)
 
 
 @dataclass(frozen=True)
 class ProofRequest:
-    """A checked request for a proof.
-
-    Attributes:
-        proof: The kind of proof.
-        config: The run settings. Only the distribution test uses the prompt; an audit uses built-in prompts.
-        prompts: The number of prompts of an audit.
-        draws: The number of continuations that each lane draws in the distribution test.
-        rule: The rule of the speculative lane in the distribution test.
-    """
-
     proof: Proof
-    config: RunConfig
-    prompts: int
-    draws: int
-    rule: SampledBy
+    config: RunConfig  # only the distribution test uses its prompt
+    prompts: int  # built-in prompts of an audit
+    draws: int  # continuations of each lane in the distribution test
+    rule: SampledBy  # of the speculative lane in the distribution test
 
 
 def parse_proof(raw: Mapping[str, Any]) -> ProofRequest:
-    """Turn an untrusted mapping into a ``ProofRequest``; settings of other kinds of proof are ignored.
-
-    Raises:
-        UserError: A key is unknown, or a value has the wrong type or is out of bounds.
-    """
+    """Check an untrusted mapping; settings of other kinds of proof are ignored."""
     require_known(raw, SETTINGS)
     proof = choice(raw, "proof", Proof, Proof.DISTRIBUTION)
     prompts, draws, rule = PROMPTS, DRAWS, SampledBy.TRUE_RULE
@@ -128,11 +112,7 @@ def parse_proof(raw: Mapping[str, Any]) -> ProofRequest:
 
 
 def audit_config(temperature: float) -> RunConfig:
-    """Return the settings of an audit: the greedy rule at temperature 0, shared noise above 0.
-
-    Raises:
-        UserError: The temperature is out of bounds.
-    """
+    """Return the settings of an audit: the greedy rule at temperature 0, shared noise above 0."""
     rule = Rule.SHARED_NOISE if temperature > 0 else Rule.GREEDY
     request = {"prompt": "(each in turn)", "temperature": temperature, "rule": rule}
     return parse_config({**request, "max_new_tokens": TOKENS})

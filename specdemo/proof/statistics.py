@@ -12,29 +12,19 @@ strengthening the common χ² tests", Biometrics 10)."""
 
 @dataclass(frozen=True)
 class ChiSquare:
-    """A chi-square test of homogeneity.
+    """A chi-square test of homogeneity."""
 
-    Attributes:
-        statistic: X², the sum over all cells of (observed − expected)² ÷ expected.
-        degrees: Degrees of freedom, cells − 1; 0 if merging left nothing to compare.
-        p_value: Probability of a statistic at least this large if both samples have the same distribution.
-    """
-
-    statistic: float
-    degrees: int
+    statistic: float  # X², the sum over all cells of (observed − expected)² ÷ expected
+    degrees: int  # degrees of freedom, cells − 1; 0 if merging left nothing to compare
     p_value: float
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The total variation distance that chance alone causes between the two samples.
-
-    Attributes:
-        mean, high: The mean and the 99th percentile of the distance over random splits of the pooled sample.
-    """
+    """The total variation distance that chance alone causes, over random splits of the pooled sample."""
 
     mean: float
-    high: float
+    high: float  # 99th percentile
 
 
 def total_variation(left: Sequence[int], right: Sequence[int]) -> float:
@@ -44,14 +34,11 @@ def total_variation(left: Sequence[int], right: Sequence[int]) -> float:
 
 
 def chi_square(left: Sequence[int], right: Sequence[int]) -> ChiSquare:
-    """Run Pearson's test of homogeneity on the counts of two samples.
+    """Run Pearson's test of homogeneity on the counts of two samples over the same cells.
 
     The expected count of a cell in a sample is the cell's total × the sample's size ÷ the sum of both sizes.
     With d = cells − 1 degrees of freedom, the p-value of X² is Q(d/2, X²/2), the regularized upper incomplete
     gamma function (Pearson 1900; Press et al., "Numerical Recipes", 3rd ed., section 14.3).
-
-    Args:
-        left, right: Counts of each sample over the same cells; each sample has at least one draw.
     """
     cells = merged_cells(left, right)
     sizes = (sum(left), sum(right))
@@ -70,10 +57,8 @@ def chi_square(left: Sequence[int], right: Sequence[int]) -> ChiSquare:
 def merged_cells(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int]]:
     """Merge all rare cells into one cell; if that cell is still rare, merge it with the next rarest cell.
 
-    Only the totals of both samples decide which cells are merged, so the choice does not bias the test.
-
-    Returns:
-        The counts (left, right) of each cell after merging; empty cells are dropped.
+    Only the totals of both samples decide which cells are merged, so the choice does not bias the test. Empty
+    cells are dropped.
     """
     share = min(sum(left), sum(right)) / (sum(left) + sum(right))
     ordered = sorted(zip(left, right, strict=True), key=sum, reverse=True)
@@ -88,8 +73,8 @@ def merged_cells(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, i
 def permutation_noise(left: Sequence[int], right: Sequence[int], permutations: int, seed: int) -> Noise:
     """Pool both samples, split them at random ``permutations`` times, and measure the distance of each split.
 
-    If both samples have the same distribution, their own distance is like that of a random split. It then
-    exceeds the returned ``high`` only about once in a hundred tests.
+    If both samples have the same distribution, their own distance exceeds the returned ``high`` only about
+    once in a hundred tests.
     """
     pooled = torch.tensor([a + b for a, b in zip(left, right, strict=True)])
     draws = torch.arange(len(pooled)).repeat_interleave(pooled)

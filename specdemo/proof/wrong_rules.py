@@ -35,7 +35,7 @@ class WrongBlockCoins(BlockRule):
     """Wrong on purpose: block verification as vllm-ascend once shipped it (issue 7807, corrected since).
 
     The random numbers were multiplied along the draft and compared with the weights, and the residual had no
-    weight. So prefixes pass with other probabilities, and corrected tokens follow another distribution.
+    weight. So prefixes pass with wrong probabilities, and corrected tokens follow a wrong distribution.
     """
 
     def passes(self, probabilities: Tensor, weights: Tensor, uniforms: Tensor) -> Tensor:
@@ -46,10 +46,9 @@ class WrongBlockCoins(BlockRule):
 
 
 class WrongTypical(RejectionRule):
-    """Lossy on purpose: typical acceptance (Medusa, Cai et al. 2024), which keeps whatever is not unlikely.
+    """Lossy on purpose: typical acceptance (Medusa, Cai et al. 2024), which keeps every plausible token.
 
-    A draft token is accepted if p exceeds min(ε, δ · exp(−H)), with H the entropy of p. Depending on
-    the text, this accepts more or fewer tokens than rejection sampling; it samples another distribution.
+    A draft token is accepted if p exceeds min(ε, δ · exp(−H)), with H the entropy of p.
     """
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
@@ -66,7 +65,6 @@ class WrongTypical(RejectionRule):
 
 
 def wrong_rule_for(control: Control, config: RunConfig, device: torch.device) -> RejectionRule:
-    """Return a new instance of the wrong rule that ``control`` names."""
     match control:
         case Control.ACCEPT_EVERYTHING:
             return WrongAcceptEverything(config, device)

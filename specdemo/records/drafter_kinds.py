@@ -1,8 +1,4 @@
-"""The table of drafter kinds, which the page, command line, API, bench, lab and traces share.
-
-To add a kind, add a module to ``drafters`` and an entry to ``_TABLE``. The entry gives the module's name
-instead of importing it, because traces must load without torch.
-"""
+"""The table of drafter kinds. It names modules, not classes, so that traces load without torch."""
 
 from typing import NamedTuple
 
@@ -12,36 +8,20 @@ NEEDED_NAMES = {DRAFT: "draft model", FEATURE_DRAFT_HEAD: "feature draft", N_GRA
 
 
 class DrafterKind(NamedTuple):
-    """One way to draft.
-
-    Attributes:
-        name: Name in requests and traces.
-        label: Name in the page's menus.
-        about: A sentence for the menus about the way it drafts.
-        who: Name within a sentence; ``{draft}`` stands for the name of the draft model.
-        module: Name of the module in ``specdemo.drafters`` whose function ``make`` creates the drafter. Empty
-            if this program cannot create one.
-        needs: Name of the ``Pair`` field that it needs; empty if it needs none.
-        computes: Whether it makes passes of its own. If not, its tokens cost nothing and have q = 1.
-        fallback: Name of the kind that drafts when this kind has nothing to propose; empty if none does.
-        source: A clause that explains the origin of its tokens. Empty if the kind makes passes.
-        empty_reason: A clause that explains an empty draft. Empty if the kind makes passes.
-        offered: Whether menus list it.
-        advanced: Whether menus list it last, as a choice for experts.
-    """
+    """One way to draft. A new kind needs an entry in ``_TABLE`` and a module in ``drafters``."""
 
     name: str
     label: str
     about: str
-    who: str
-    module: str
-    needs: str = ""
-    computes: bool = True
-    fallback: str = ""
-    source: str = ""
-    empty_reason: str = ""
-    offered: bool = True
-    advanced: bool = False
+    who: str  # the name within a sentence; ``{draft}`` stands for the name of the draft model
+    module: str  # in ``specdemo.drafters``; empty if this program cannot create the drafter
+    needs: str = ""  # a key of ``NEEDED_NAMES``
+    computes: bool = True  # if False, it makes no passes, and its tokens have q = 1
+    fallback: str = ""  # the kind that drafts when this kind has nothing to propose
+    source: str = ""  # the origin of its tokens, as a clause; empty if it makes passes
+    empty_reason: str = ""  # the reason for an empty draft, as a clause; empty if it makes passes
+    offered: bool = True  # on menus
+    advanced: bool = False  # at the end of menus
 
     @property
     def stepping(self) -> "DrafterKind | None":
@@ -51,7 +31,7 @@ class DrafterKind(NamedTuple):
 
     @property
     def required(self) -> str:
-        """The ``Pair`` field that this kind or its ``fallback`` kind needs; empty if neither needs one."""
+        """The ``Pair`` field that this kind or its ``fallback`` needs; empty if neither needs one."""
         return KINDS[self.fallback].needs if self.fallback else self.needs
 
 
@@ -161,9 +141,5 @@ KINDS = {kind.name: kind for kind in _TABLE}
 
 
 def drafters_with(*parts: str) -> tuple[str, ...]:
-    """Return the names of the kinds on menus that a pair can run.
-
-    Args:
-        parts: The ``Pair`` fields that are not None, among the keys of ``NEEDED_NAMES``.
-    """
+    """Return the menu's kinds for a pair in which the fields ``parts`` of ``NEEDED_NAMES`` are not None."""
     return tuple(kind.name for kind in KINDS.values() if kind.offered and kind.required in ("", *parts))

@@ -1,6 +1,4 @@
-"""The events of a run, for live runs and for replays of saved runs.
-
-The page, the terminal and the API all read these events. Each is a plain dictionary with a ``type``:
+"""The events of live and replayed runs, which the page, the terminal and the API read. Types:
 
 ``progress``  before ``start`` while a long prompt is processed: a ``text`` and a ``fraction``; a run that is
             stopped then has no other events
@@ -24,18 +22,15 @@ ROUND_FIGURES = (
     *("passes", "baseline_passes", "passes_saved", "tau", "alpha_compared", "alpha_drafted"),
     *("identical", "divergence", "divergence_gap"),
 )
-"""Figures that are only defined if a watched server reports its rounds.
-
-Without reported rounds, a "round" is whatever text arrived at once, which says nothing about target passes.
-"""
+"""Figures of target passes. Without reported rounds, a "round" is whatever text arrived at once."""
 
 
 class RunLog:
-    """Builds the events and figures of one run, round by round.
+    """The events and figures of one run, built round by round.
 
     Args:
         blank: The run without its rounds; its ``pieces`` are those of the prompt.
-        specials: Ids of control tokens. All that occur in the run must be included; others may be.
+        specials: At least the control tokens that occur in the run.
         pieces_of: Returns the entries of ``Run.pieces`` for given ids.
     """
 
@@ -50,12 +45,11 @@ class RunLog:
         self._tally = Tally(blank.config.rule, blank.calibration)
 
     def start(self) -> Event:
-        """Return the ``start`` event."""
         run = asdict(self._blank)
         return {"type": "start", "run": run, "pieces": run["pieces"], "specials": self._specials}
 
     def round(self, lane: str, round_: Round) -> Event:
-        """Add a round and return its ``round`` event."""
+        """Add a round and return its event."""
         self._rounds.setdefault(lane, []).append(round_)
         self._tally.add(lane, round_)
         pieces = self._pieces_of(ids_in(round_) - self._pieces.keys())
@@ -70,11 +64,10 @@ class RunLog:
 
     @property
     def begun(self) -> bool:
-        """True if the speculative lane has at least one round."""
         return SPECULATIVE in self._rounds
 
     def end(self) -> Event:
-        """Return the ``end`` event. The speculative lane must have at least one round."""
+        """Return the ``end`` event; the speculative lane must have a round."""
         totals, config, watched = self._totals(), self._blank.config, self._blank.watched
         finish = self._rounds[SPECULATIVE][-1].finish
         if watched is None or watched.rounds:
@@ -94,7 +87,6 @@ class RunLog:
 
     @property
     def run(self) -> Run:
-        """The run with all rounds so far, ready to be saved."""
         return replace(
             self._blank,
             lanes={name: Lane(tuple(rounds)) for name, rounds in self._rounds.items()},
@@ -108,18 +100,13 @@ class RunLog:
 
 
 def shown_figures(totals: Totals, watched: Watched | None) -> dict[str, Any]:
-    """Return the figures as a dictionary. ``ROUND_FIGURES`` are None if a server does not report its rounds.
-
-    Args:
-        totals: The figures of a run.
-        watched: The server that wrote the run; None if this program did.
-    """
+    """Return the figures; ``ROUND_FIGURES`` are None if a watched server does not report its rounds."""
     figures = asdict(totals)
     return figures if watched is None or watched.rounds else figures | dict.fromkeys(ROUND_FIGURES)
 
 
 def ids_in(round_: Round) -> set[int]:
-    """Return every id that occurs in a round: draft tokens, emitted tokens and listed alternatives."""
+    """Return the ids of draft tokens, emitted tokens and listed alternatives."""
     ids = {other.id for token in round_.drafted for other in (*token.draft_top, *token.target_top)}
     ids.update(token.id for token in round_.drafted)
     if round_.emission:

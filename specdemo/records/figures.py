@@ -9,10 +9,7 @@ from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Ro
 
 @dataclass
 class LaneTally:
-    """Running sums over the rounds of one lane.
-
-    Entry i of a ``…_by_position`` list counts the tokens that were at index i of their round's draft.
-    """
+    """Running sums over the rounds of one lane."""
 
     tokens: int = 0
     passes: int = 0
@@ -22,14 +19,14 @@ class LaneTally:
     verify_s: float = 0.0
     other_s: float = 0.0
     prefill_s: float = 0.0
-    cost: float = 0.0
+    cost: float = 0.0  # in single-token target passes; 0 without calibration
+    # Entry i counts the tokens that were at index i of their round's draft.
     compared_by_position: list[int] = field(default_factory=list)
     accepted_by_position: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     emissions: dict[int, TargetToken] = field(default_factory=dict)
 
     def add(self, round_: Round, calibration: Calibration | None) -> None:
-        """Add a round; ``cost`` is only counted if there is a ``calibration``."""
         emitted = round_.emitted
         self.passes += 1
         self.tokens += len(emitted)
@@ -52,58 +49,24 @@ class LaneTally:
 
     @property
     def seconds(self) -> float:
-        """Decode seconds, prefill excluded."""
+        """Decode seconds, without prefill."""
         return self.draft_s + self.verify_s + self.other_s
 
     @property
     def compared(self) -> int:
-        """Number of draft tokens that the target accepted or rejected."""
         return sum(self.compared_by_position)
 
     @property
     def accepted(self) -> int:
-        """Number of draft tokens that were accepted."""
         return sum(self.accepted_by_position)
 
 
 @dataclass(frozen=True)
 class Totals:
-    """The figures of a run. A figure is None while it is not defined.
+    """The figures of a run; None while a figure is not defined. README.md describes all of them.
 
-    "Each lane" means the speculative lane and the baseline.
-
-    Attributes:
-        tokens, baseline_tokens: Tokens emitted by each lane.
-        passes, baseline_passes: Target passes of each lane, one per round.
-        passes_saved: ``tokens`` (the target passes that the target alone would need) minus ``passes``.
-        seconds, baseline_seconds: Decode seconds of each lane, prefill excluded.
-        ttft_s, baseline_ttft_s: Seconds of prefill and the first round of each lane.
-        tokens_per_s, baseline_tokens_per_s: Tokens per decode second of each lane.
-        speedup: ``tokens_per_s`` ÷ ``baseline_tokens_per_s``.
-        speedup_end_to_end: The speedup with prefill counted in both lanes.
-        alpha_compared: Acceptance rate α: accepted ÷ compared draft tokens.
-        alpha_drafted: Accepted ÷ all draft tokens, discarded ones included.
-        tau: Mean number of tokens emitted per target pass.
-        compared_by_position, accepted_by_position: Entry i is the number of compared (accepted) draft tokens
-            that were at index i of their round's draft. The length is that of the longest draft so far.
-        draft_s, verify_s, other_s: Decode seconds that the speculative lane spent on drafting, on
-            verification, and on everything else.
-        baseline_verify_s, baseline_other_s: Decode seconds that the baseline spent on target passes and on
-            everything else.
-        overhead: ``other_s`` ÷ ``seconds``.
-        s_theory: Speedup predicted from α, k, c and v, assuming independent acceptances.
-        s_cost: Speedup predicted from c, v and the run's actual draft lengths and emitted tokens.
-        break_even_alpha: The α at which ``s_theory`` would be 1; None if it is below 1 for every α.
-        identical: Whether both lanes emitted the same tokens, up to the length of the shorter lane. None if
-            there is no baseline, and under the rejection rule, where the lanes are independent samples.
-        divergence: First output position, from 0, at which the lanes differ; None if ``identical`` is not
-            False.
-        divergence_gap: Difference between the target's two highest probabilities at ``divergence``.
-        draft_alone_tokens, draft_alone_seconds, draft_alone_tokens_per_s: Tokens, decode seconds and tokens
-            per second of the draft model alone; 0, 0 and None if it did not run alone.
-        draft_divergence: First output position, from 0, at which the draft model's own text differs from
-            the baseline's text, or from the speculative lane's text if there is no baseline. None if the
-            texts do not differ, and under the rejection rule, where texts differ by chance.
+    Positions count output tokens from 0. Seconds are decode seconds without prefill, except ``ttft_s``
+    (prefill and first round) and ``speedup_end_to_end``.
     """
 
     tokens: int
@@ -143,7 +106,7 @@ class Totals:
 
 
 MIN_TOKENS = 8
-"""Number of tokens that each lane needs before a speedup is shown; in shorter runs, noise would dominate."""
+"""Tokens that each lane needs before a speedup is shown; in shorter runs, noise dominates."""
 
 
 def without_early_speedup(totals: Totals) -> Totals:
@@ -154,8 +117,6 @@ def without_early_speedup(totals: Totals) -> Totals:
 
 
 class Tally:
-    """Running sums over the rounds of all lanes; :meth:`totals` may be called at any time."""
-
     def __init__(self, rule: Rule, calibration: Calibration | None):
         self._rule = rule
         self._calibration = calibration
@@ -163,7 +124,6 @@ class Tally:
         self._first_s: dict[str, float] = {}
 
     def add(self, lane: str, round_: Round) -> None:
-        """Add a round of ``lane``."""
         self._first_s.setdefault(lane, round_.prefill_s + round_.seconds)
         self._lanes[lane].add(round_, self._calibration)
 
@@ -220,11 +180,7 @@ class Tally:
         )
 
     def shape(self) -> "RoundShape | None":
-        """Return the cost of the speculative lane's mean round.
-
-        Returns:
-            None if there is no calibration, or if nothing was drafted.
-        """
+        """Return the cost of the speculative lane's mean round; None without calibration or drafts."""
         lane, costs = self._lanes[SPECULATIVE], self._calibration
         if costs is None or not lane.drafted:
             return None
@@ -238,7 +194,6 @@ def fold(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calibrat
 
 
 def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Tally:
-    """Return a ``Tally`` of the rounds of a run's lanes, by lane name."""
     tally = Tally(rule, calibration)
     for name, rounds in lanes.items():
         for round_ in rounds:
@@ -247,6 +202,6 @@ def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calib
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return the first position at which two id sequences differ; None if one is a prefix of the other."""
+    """Return the first position at which two sequences differ; None if one is a prefix of the other."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((position for position, (one, other) in pairs if one != other), None)

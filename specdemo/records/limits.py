@@ -1,4 +1,7 @@
-"""The limits and checks of requests, which the page, the API and the command line share."""
+"""The limits and checks of requests, which the page, the API and the command line share.
+
+Every function that checks a value raises ``UserError`` for an invalid one.
+"""
 
 import math
 import re
@@ -7,13 +10,9 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from specdemo.records.drafter_kinds import KINDS, SCRIPTED
-from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.records.trace import AUTO, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, Mode, Rule, RunConfig
 
-MAX_PROMPT_CHARS = 8_000
-MAX_NEW_TOKENS = 1_024
 MAX_K = 12
-MAX_WATCHED_K = 128
-"""Maximum draft length of a watched server; its operator chooses the draft length."""
 MAX_TEMPERATURE = 2.0
 MAX_TOP_K = 1_000
 MAX_SEED = 2**32 - 1
@@ -22,10 +21,9 @@ MAX_DRAFT_CHARS = 400
 MAX_CLASS_DRAFTS = 300
 MAX_LAB_TOKENS = 96
 MAX_LAB_PROMPTS = 6
-"""Maximum number of prompts per measured point of the lab. A lab run with the maximum number of prompts and
-of tokens takes some minutes."""
+"""Prompts for each measured point. A sweep at both maxima takes some minutes."""
 DRAFTERS = tuple(kind.name for kind in KINDS.values() if kind.module)
-"""The drafters that a request may name."""
+"""The drafters that a request can choose."""
 AUTO_PRECISION = "auto"
 PRECISIONS = (AUTO_PRECISION, "bf16", "fp32", "int8")
 PAIRS = (
@@ -42,11 +40,10 @@ PAIRS = (
 """The names of the presets in ``pairs.presets``."""
 
 SAMPLED_RULES = tuple(str(rule) for rule in Rule if rule is not Rule.GREEDY)
-"""The rules for temperatures above 0."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters (C0, DEL and C1), except tab, line feed and carriage return."""
 DIRECTION_MARKS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-"""The characters that set or reverse the direction of the text next to them."""
+"""Characters that set or reverse the direction of the text next to them."""
 _WITHOUT_MARKS = dict.fromkeys(map(ord, DIRECTION_MARKS))
 
 GREEDY_BELOW = 1e-3
@@ -58,12 +55,9 @@ class UserError(ValueError):
 
 
 def parse_config(raw: Mapping[str, Any]) -> RunConfig:
-    """Check an untrusted mapping of settings and return its ``RunConfig``.
+    """Check an untrusted mapping of settings and return its ``RunConfig``; missing keys get their defaults.
 
-    Missing keys get their defaults. The default rule is greedy at temperature 0 and rejection above.
-
-    Raises:
-        UserError: A key is unknown, or a value has the wrong type, is out of bounds, or contradicts another.
+    The default rule is greedy at temperature 0 and rejection above.
     """
     require_known(raw, RunConfig.__dataclass_fields__)
     temperature = number(raw, "temperature", 0.0, 0.0, MAX_TEMPERATURE)
@@ -132,21 +126,12 @@ def _script(raw: Mapping[str, Any], drafter: str) -> str:
 
 
 def require_known(raw: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise ``UserError`` if ``raw`` has a key that is not in ``known``."""
     if unknown := sorted(set(map(str, raw)) - set(known)):
         raise UserError(f"Unknown setting {show(unknown[0])}; leave it out.")
 
 
 def require_readable(name: str, text: str) -> None:
-    """Refuse text with lone surrogates, or with control characters other than tabs and line breaks.
-
-    Args:
-        name: Name of the text in the message.
-        text: The text to check.
-
-    Raises:
-        UserError: There is such a character. For a control character, the message gives its position.
-    """
+    """Refuse lone surrogates, and control characters other than tabs and line breaks."""
     if not text.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in text):
         raise UserError(f"The {name} has half of a character pair (a lone surrogate); paste the text again.")
     if control := _CONTROL.search(text):
@@ -155,15 +140,12 @@ def require_readable(name: str, text: str) -> None:
 
 
 def without_direction_marks(value: Any) -> Any:
-    """Return text without the characters that reverse the text next to it; return other values unchanged."""
+    """Remove the characters that reverse the text next to them; return other values unchanged."""
     return value.translate(_WITHOUT_MARKS) if isinstance(value, str) else value
 
 
 def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
-    """Return ``raw[key]``, or ``default`` if the key is missing; raise ``UserError`` for an invalid value.
-
-    A valid value is a finite number from ``low`` to ``high``.
-    """
+    """Return ``raw[key]``, a finite number from ``low`` to ``high``; ``default`` if it is missing."""
     value = raw.get(key, default)
     if not _is_number(value):
         raise UserError(f"{key} must be a number from {low:g} to {high:g}, not {show(value)}.")
@@ -173,10 +155,7 @@ def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: f
 
 
 def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int) -> int:
-    """Return ``raw[key]``, or ``default`` if the key is missing; raise ``UserError`` for an invalid value.
-
-    A valid value is a whole number from ``low`` to ``high``; floats such as 3.0 are accepted.
-    """
+    """Return ``raw[key]``, a whole number (3.0 is one) from ``low`` to ``high``, or ``default``."""
     value = raw.get(key, default)
     if not _is_number(value) or value != int(value):
         raise UserError(f"{key} must be a whole number from {low} to {high}, not {show(value)}.")
@@ -186,7 +165,6 @@ def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int)
 
 
 def flag(raw: Mapping[str, Any], key: str, default: bool) -> bool:
-    """Return ``raw[key]``, or ``default`` if the key is missing; raise ``UserError`` if it is not a bool."""
     value = raw.get(key, default)
     if not isinstance(value, bool):
         raise UserError(f"{key} must be true or false, not {show(value)}.")
@@ -200,14 +178,7 @@ def _is_number(value: object) -> bool:
 
 
 def choice(raw: Mapping[str, Any], key: str, kind: type[StrEnum], default: Any) -> Any:
-    """Return the member of the enum ``kind`` whose value is ``raw[key]``.
-
-    Returns:
-        ``default`` if the key is missing or its value is None.
-
-    Raises:
-        UserError: The value belongs to no member.
-    """
+    """Return the member of ``kind`` whose value is ``raw[key]``; ``default`` if it is missing or None."""
     value = raw.get(key)
     if value is None:
         return default
@@ -234,17 +205,15 @@ def first_names(names: Sequence[str], most: int) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of an error's message, without the mark at its end; its type if it has none."""
+    """Return the first line of an error's message without its final mark; the error's type if it is empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:200].rstrip(" .:;!")
 
 
 def unknown_pair(name: object, names: Iterable[str]) -> UserError:
-    """Return the error for an unknown pair name; ``names`` are the valid ones."""
     return UserError(f"Unknown pair of models {show(name)}; choose one of: {', '.join(names)}.")
 
 
 def require_precision(name: object) -> None:
-    """Raise ``UserError`` if ``name`` is not in ``PRECISIONS``."""
     if name not in PRECISIONS:
         raise UserError(f"Unknown precision {show(name)}; choose one of: {', '.join(PRECISIONS)}.")

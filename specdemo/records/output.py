@@ -1,4 +1,4 @@
-"""Writing of output files. Paths are checked before work begins, and a failed write keeps the old file."""
+"""Output files: paths are checked before the work begins, and a failed write keeps the old file."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path, prefix: str) -> None:
-    """Delete the scratch folders in ``parent`` whose process has ended; do nothing without such a folder."""
+    """Delete the scratch folders in ``parent`` whose process has ended."""
     folders: list[Path] = []
     with suppress(OSError):
         folders += parent.glob(f"{prefix}*")
@@ -51,13 +51,13 @@ def remove_abandoned(parent: Path, prefix: str) -> None:
 
 
 def remove_scratch() -> None:
-    """Delete this process's scratch folders; call it before a process ends without closing its contexts."""
+    """Delete this process's scratch folders; for a process that ends without closing its contexts."""
     for folder in [*_scratch_folders]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock(folder: Path) -> int | None:
-    """Return a descriptor that holds the folder's lock until it's closed; None if a process holds it."""
+    """Return a descriptor that locks the folder until it's closed; None if another process has locked it."""
     if fcntl is None:
         return None
     try:
@@ -73,14 +73,10 @@ def _lock(folder: Path) -> int | None:
 
 
 def require_writable(path: Path) -> None:
-    """Check that the file ``path`` can be written, without creating it.
-
-    Raises:
-        UserError: ``path`` is a folder, or the file or its folder is not writable.
-    """
+    """Check that the file ``path`` can be written, without creating it."""
     try:
         if path.is_dir():
-            raise UserError(f"Cannot write {path}: it is a folder; name a file in it.")
+            raise UserError(f"Cannot write {path}: it is a folder; choose a file in it.")
         if path.is_file():
             path.open("ab").close()
         if path.is_file() or not path.exists():
@@ -92,17 +88,13 @@ def require_writable(path: Path) -> None:
 
 
 def require_regular(path: Path) -> None:
-    """Check that ``path`` is a file or does not exist yet, for a file that is read before it is written."""
+    """Check that ``path`` is a file or missing, for a file that is read before it is written."""
     if path.exists() and not path.is_file():
         raise UserError(f"Cannot write {path}: it is not a regular file; choose another place.")
 
 
 def require_writable_folder(folder: Path) -> None:
-    """Check that files can be written in ``folder``, which need not exist yet.
-
-    Raises:
-        UserError: The folder, or its nearest existing parent, is not writable.
-    """
+    """Check that files can be written in ``folder`` or, if it is missing, in its nearest parent."""
     try:
         there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
         tempfile.TemporaryFile(dir=there).close()
@@ -111,17 +103,12 @@ def require_writable_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` in UTF-8, as :func:`write_bytes` does."""
     # The name of a folder may have bytes that are not UTF-8; in text they are lone surrogates.
     write_bytes(path, text.encode(errors="replace"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write ``content`` to a temporary file in the same folder, then rename it to ``path``.
-
-    Raises:
-        UserError: The file cannot be written. An existing file at ``path`` is then unchanged.
-    """
+    """Write to a temporary file in the same folder, then rename it; a failure keeps the old file."""
     try:
         if path.exists() and not path.is_file():  # for example /dev/stdout, which must not be replaced
             path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The bytes of each token ("pieces"), with which a trace can be shown without a tokenizer.
+"""The bytes of each token ("pieces"), which show a trace without a tokenizer.
 
 A token may contain only part of a UTF-8 character, so bytes must be joined before they are decoded.
 """
@@ -23,16 +23,9 @@ _SAMPLE = "Hello world, the quickest foxes jump over an unbelievably lazy dog!"
 
 
 class PieceTable:
-    """The bytes of each token of a tokenizer.
+    """The bytes of each token of a tokenizer with the interface of ``PreTrainedTokenizerFast``.
 
-    Args:
-        tokenizer: A ``PreTrainedTokenizerFast`` or an object with the same interface.
-
-    Attributes:
-        specials: Ids of control tokens.
-
-    Raises:
-        UserError: The bytes of the tokens do not join to the text that the tokenizer decodes.
+    It refuses a tokenizer whose tokens, one by one, do not join to the text that it decodes.
     """
 
     def __init__(self, tokenizer: Any):
@@ -46,12 +39,7 @@ class PieceTable:
         self._check()
 
     def piece(self, token: int) -> bytes:
-        """Return the bytes of a token.
-
-        Returns:
-            For a control token, the bytes of its name. For an id that the tokenizer does not have (a padding
-            row of the model's head), no bytes.
-        """
+        """Return a token's bytes: for a control token its name, for an id without a token none."""
         name = self._tokenizer.convert_ids_to_tokens(token)
         if name is None:
             return b""
@@ -106,10 +94,7 @@ class StreamDecoder:
 
 
 def inside_sentence(text: str) -> str:
-    """Return ``text`` with control characters and invisible marks replaced by their code points (U+…).
-
-    The result can be quoted in a sentence without reordering or hiding parts of that sentence.
-    """
+    """Replace characters that could hide or reorder the rest of a sentence by their code points (U+…)."""
     return _UNSEEN.sub(lambda mark: f"U+{ord(mark[0]):04X}", text)
 
 

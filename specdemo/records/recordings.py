@@ -1,7 +1,4 @@
-"""The recorded runs that ship with the program. They can be replayed without a model.
-
-Each recording is a trace file. ``index.json`` in the same folder lists them in menu order.
-"""
+"""The built-in recorded runs: trace files, which ``index.json`` lists in menu order."""
 
 import json
 from collections.abc import Mapping
@@ -20,15 +17,7 @@ FOLDER = RECORDINGS
 
 @dataclass(frozen=True)
 class Recording:
-    """One entry of the menu of recordings.
-
-    Attributes:
-        name: Argument of :func:`load`.
-        title: A few words from the index.
-        about: A sentence from the index.
-
-    All other attributes are copied from the recorded run.
-    """
+    """One entry of the menu: ``name``, ``title`` and ``about`` from the index, the rest from the run."""
 
     name: str
     title: str
@@ -45,21 +34,16 @@ class Recording:
 
 
 def listed() -> list[Recording]:
-    """Return all recordings in menu order; an empty list if the program was installed without them."""
+    """Return the recordings in menu order; none if the program was installed without them."""
     return list(_listed(FOLDER))
 
 
 def names() -> list[str]:
-    """Return the names of all recordings in menu order, without reading the trace files."""
+    """Return the names in menu order, without reading the trace files."""
     return [entry["name"] for entry in _index(FOLDER)]
 
 
 def load(name: str) -> Run:
-    """Return the run of one recording.
-
-    Raises:
-        UserError: No recording has this name.
-    """
     if name not in names():
         choice = f"choose one of: {', '.join(names())}" if names() else "none are installed"
         raise UserError(f"There is no recording of that name; {choice}.")

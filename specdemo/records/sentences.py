@@ -1,4 +1,4 @@
-"""Sentences that summarize a run. Measured figures come from ``figures``; this module only words them."""
+"""Sentences that summarize a run."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,7 @@ from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 class Badge(NamedTuple):
     """The result of comparing the speculative text with the baseline's.
 
-    Attributes:
-        kind: ``same``, ``different``, or ``distribution`` if the texts are independent samples.
-        text: A sentence for the page.
+    ``kind`` is ``same``, ``different``, or ``distribution`` if the texts are independent samples.
     """
 
     kind: str
@@ -23,13 +21,9 @@ class Badge(NamedTuple):
 def closing_sentence(
     totals: Totals, finish: Finish | None, config: RunConfig, calibration: Calibration | None
 ) -> str:
-    """Summarize a run: text comparison, speed, target passes, acceptance rate and, if slower, the reason.
+    """Compare texts, speed, target passes and acceptance rate; give a reason if the run was slower.
 
-    Args:
-        totals: The figures, after ``figures.without_early_speedup``.
-        finish: The reason why the speculative lane ended; None if it has not.
-        config: The settings of the run.
-        calibration: The measured pass costs; None if there are none.
+    ``totals`` are the figures after ``figures.without_early_speedup``.
     """
     stopped = finish is Finish.STOPPED
     same = {True: "Same text so far" if stopped else "Same text", False: "Different text", None: ""}
@@ -64,7 +58,7 @@ def pieces_sentence(totals: Totals, finish: Finish | None) -> str:
 
 
 def badge(totals: Totals, rule: Rule) -> Badge | None:
-    """Return the badge that is shown next to the closing sentence; None if the run has no baseline."""
+    """Return the badge next to the closing sentence; None without a baseline."""
     if not totals.baseline_tokens:
         return None
     if not rule.same_text:
@@ -79,17 +73,13 @@ def badge(totals: Totals, rule: Rule) -> Badge | None:
 
 
 def draft_divergence_sentence(totals: Totals, rule: Rule) -> str | None:
-    """Return a sentence that compares the draft model's own text with the target's.
-
-    Returns:
-        None if the draft model did not run alone.
-    """
+    """Compare the draft model's own text with the target's; None if it did not run alone."""
     if not totals.draft_alone_tokens:
         return None
     if not rule.same_text:
-        return "The draft alone is another sample; the two cannot be compared token by token."
+        return "The draft alone drew a different sample; the two texts cannot be compared token by token."
     if totals.draft_divergence is not None:
-        return f"The draft alone leaves the target's text at token {totals.draft_divergence + 1}."
+        return f"The draft alone differs from the target's text from token {totals.draft_divergence + 1} on."
     target_tokens = totals.baseline_tokens or totals.tokens
     shorter = count(min(totals.draft_alone_tokens, target_tokens), "token")
     same = "same" if totals.draft_alone_tokens == target_tokens else "same first"

@@ -1,8 +1,7 @@
-"""The theory of speculative decoding: expected tokens per pass, speedup, break-even α and best draft lengths.
+"""The theory of speculative decoding. The unit of all costs is one target pass over a single token.
 
 Symbols follow Leviathan, Kalman & Matias 2023, "Fast Inference from Transformers via Speculative Decoding",
-with k for their γ. This module adds v(n), the cost of a target pass over n tokens. The unit of all costs is
-one target pass over a single token.
+with k for their γ. This module adds v(n), the cost of a target pass over n tokens.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,41 +14,29 @@ from specdemo.records.trace import Calibration, Round
 
 
 class RoundShape(NamedTuple):
-    """The cost of one round, in single-token target passes.
+    """The cost of one round."""
 
-    Attributes:
-        k: Number of draft tokens; for several rounds, their mean.
-        draft_cost: Cost of drafting; k·c if every draft token takes one draft step.
-        verify_cost: v(k + 1).
-    """
-
-    k: float
-    draft_cost: float
-    verify_cost: float
+    k: float  # draft tokens; for several rounds, their mean
+    draft_cost: float  # k·c if every draft token takes one draft step
+    verify_cost: float  # v(k + 1)
 
 
 def expected_tokens(alpha: float, k: float) -> float:
-    """Return E[τ] = (1 − α^(k+1)) / (1 − α), the expected tokens of a round (Leviathan et al. 2023, eq. 1).
-
-    For a whole k, :func:`tokens_by_length` gives the same value if every acceptance probability is α. This
-    closed form also accepts a fractional k.
-    """
+    """Return E[τ] = (1 − α^(k+1)) / (1 − α), the expected tokens of a round (eq. 1); k may be fractional."""
     return k + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (k + 1)) / (1.0 - alpha)
 
 
 def tokens_by_length(acceptance: Iterable[float]) -> list[float]:
     """Return the expected tokens of a round with 0, 1, 2, … draft tokens: 1 + a₁ + a₁a₂ + a₁a₂a₃ + …
 
-    Args:
-        acceptance: a₁, a₂, …, where aᵢ is the probability that draft token i is accepted, given that all
-            draft tokens before it were accepted.
+    aᵢ is the probability that draft token i is accepted if all draft tokens before it were accepted.
     """
     survival = accumulate(acceptance, mul)
     return list(accumulate(survival, initial=1.0))
 
 
 def theoretical_speedup(alpha: float, shape: RoundShape) -> float:
-    """Return S = E[τ] / (k·c + v(k+1)), theorem 3.8 of Leviathan et al. 2023 with v added."""
+    """Return S = E[τ] / (k·c + v(k+1)), theorem 3.8 with v added."""
     return expected_tokens(alpha, shape.k) / (shape.draft_cost + shape.verify_cost)
 
 
@@ -68,52 +55,31 @@ def break_even_alpha(shape: RoundShape) -> float | None:
 
 
 def best_length(alpha: float, c: float, v: Sequence[float]) -> int:
-    """Return the k from 0 (no draft) to len(v) − 1 with the highest ``theoretical_speedup``.
-
-    If several k have the same speedup, the smallest of them is returned.
-
-    Args:
-        alpha: Acceptance rate per compared token, from 0 to 1.
-        c: Cost of a draft step in single-token target passes.
-        v: As in ``Calibration``: ``v[k]`` is the cost of verifying k draft tokens.
-    """
+    """Return the k up to len(v) − 1 with the highest ``theoretical_speedup``, the smallest of several."""
     return best_round(tokens_by_length([alpha] * (len(v) - 1)), c, v)
 
 
 def best_round(tokens: Sequence[float], c: float, v: Sequence[float]) -> int:
-    """Return the k with the most expected tokens per unit of time, tokens[k] / (k·c + v[k]).
+    """Return the k with the most expected tokens per cost, tokens[k] / (k·c + v[k]), the smallest of several.
 
-    If several k are equally good, the smallest of them is returned.
-
-    Args:
-        tokens: Expected tokens of a round with 0, 1, 2, … draft tokens. It must not be longer than ``v``.
-        c: As for :func:`best_length`.
-        v: As for :func:`best_length`.
+    ``tokens`` are as from :func:`tokens_by_length`, and not longer than ``v``.
     """
     return max(range(len(tokens)), key=lambda k: tokens[k] / (k * c + v[k]))
 
 
 @dataclass(frozen=True)
 class OracleLength:
-    """The predicted speedup if an oracle had ended every draft after its last accepted token.
+    """The predicted speedup if every draft had ended after its last accepted token."""
 
-    Attributes:
-        lengths: For each round, the draft length that the oracle chooses.
-        whole: For each round, whether all of its draft tokens were accepted. A longer draft might then have
-            been better, but a run cannot show that, so the oracle chooses the drafted length.
-        s_cost: Predicted speedup of the actual rounds (``Totals.s_cost``).
-        s_oracle: Predicted speedup with the oracle's draft lengths. It is a lower bound if any draft was
-            accepted whole.
-    """
-
-    lengths: tuple[int, ...]
+    lengths: tuple[int, ...]  # of each round
+    # For each round, whether the whole draft was accepted. A longer draft might have been better, but a run
+    # cannot show that, so the oracle keeps the length, and ``s_oracle`` is a lower bound.
     whole: tuple[bool, ...]
-    s_cost: float | None
+    s_cost: float | None  # as in ``Totals``, with the actual lengths
     s_oracle: float | None
 
     @property
     def open_ended(self) -> int:
-        """Number of rounds whose draft was accepted whole."""
         return sum(self.whole)
 
 
@@ -121,9 +87,7 @@ def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLe
     """Return the predicted speedup if each draft had ended after its last accepted token.
 
     A round that emitted m tokens needed only m − 1 draft tokens, because the target adds one token itself.
-    With exactly m − 1 draft tokens, the round emits the same m tokens and the next round starts at the same
-    position. So this round costs (m − 1)·c + v(m) instead of k·c + v(k + 1), and no other round changes. A
-    run does not show the effect of longer drafts, so that effect is not estimated.
+    With m − 1 draft tokens, it costs (m − 1)·c + v(m) instead of k·c + v(k + 1), and no other round changes.
     """
     lengths: list[int] = []
     whole: list[bool] = []

@@ -1,82 +1,73 @@
-"""Loading of untrusted trace files.
-
-Loading checks types, sizes, positions, and the order of accepted and rejected tokens. Code that replays runs
-may rely on these checks. Stored figures are ignored and computed again.
-"""
+"""Loading of untrusted trace files: types, sizes, positions, and the order of verdicts."""
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from specdemo.records.events import ids_in, shown_figures
 from specdemo.records.figures import fold, without_early_speedup
-from specdemo.records.limits import (
-    MAX_K,
-    MAX_NEW_TOKENS,
-    MAX_PROMPT_CHARS,
-    MAX_WATCHED_K,
-    UserError,
-    parse_config,
-)
-from specdemo.records.strict_json import MisfitError, Rebuilder, at, number
+from specdemo.records.limits import MAX_K, UserError, parse_config, show
 from specdemo.records.trace import (
     BASELINE,
     DRAFT,
+    MAX_VOCABULARY,
     SPECULATIVE,
     TRACE_VERSION,
     WATCHED_VERSION,
     Calibration,
     Lane,
-    Probability,
     Round,
     Run,
-    RunConfig,
-    Seconds,
     Status,
 )
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 MAX_BYTES = 16_000_000
 TOO_LARGE = f"The file is too large; a trace has at most {MAX_BYTES:,} bytes."
 MAX_PIECE_BYTES = 1_024
-MAX_PROMPT_TOKENS = 4 * MAX_PROMPT_CHARS + 1_024
-"""At most four byte tokens for each character, and 1,024 tokens for a chat template."""
-MAX_VOCABULARY = 2**18
-MAX_TOP = 5
-MAX_ENTRIES = {
-    "prompt_ids": MAX_PROMPT_TOKENS,
-    "pair": 8,
-    "versions": 32,
-    "v": 256,
-    "rows": 256,
-    "lanes": 3,
-    "rounds": MAX_NEW_TOKENS,
-    "drafted": MAX_WATCHED_K,
-    "draft_top": MAX_TOP,
-    "target_top": MAX_TOP,
-    "top": MAX_TOP,
-    "pieces": MAX_VOCABULARY,
-    "specials": MAX_VOCABULARY,
-    "silent": 8,
-}
-MAX_PROBABILITY = 1.001
-"""Slightly more than 1, because a rounded sum of probabilities may exceed 1."""
+MAX_NAMES = 256
 MIN_S = 1e-12
 """Minimum number of seconds other than 0. No clock is finer, and smaller values could make rates overflow."""
 MIN_COST = 1e-6
+_PROBLEMS = {
+    "missing": "is missing",
+    "missing_argument": "is missing",
+    "unexpected_positional_argument": "is one value too many",
+    "unexpected_keyword_argument": "is a field that this program does not know",
+    "dataclass_type": "must be an object",
+    "mapping_type": "must be an object",
+    "dict_type": "must be an object",
+    "tuple_type": "must be a list",
+    "too_long": "has more than {max_length:,} entries",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "string_too_long": "has more than {max_length:,} characters",
+    "string_unicode": "has half of a character pair (a lone surrogate)",
+}
+"""The ends of sentences for pydantic's types of errors. Its own message ends the sentence for the others."""
+
+
+class MisfitError(ValueError):
+    """An error whose sentence is the path of a value, such as ``.lanes.draft``, and a problem."""
+
+    def __init__(self, problem: str, path: str = ""):
+        super().__init__(f"{path.removeprefix('.') or 'the file'} {problem}")
+        self.problem = problem
+        self.path = path
 
 
 def load(data: str | bytes) -> Run:
-    """Check the content of a trace file and return its run, with all figures computed again.
-
-    Raises:
-        UserError: The data is not a trace, has an unknown version, is too large, or is damaged. For damage,
-            the message names the first wrong value.
-    """
+    """Return the run of a trace file, with all figures computed again; stored figures are ignored."""
     raw = _parse(data)
     try:
-        run = _READ(raw)
+        run = _validated(raw)
         _check(run)
     except MisfitError as fault:
         raise UserError(f"This trace is damaged: {fault}.") from fault
@@ -88,42 +79,92 @@ def _parse(data: str | bytes) -> dict[str, Any]:
     """Parse the JSON and check that it is a trace of a version that this program reads."""
     if len(data) > MAX_BYTES:
         raise UserError(TOO_LARGE)
+    large: list[dict[str, Any]] = []
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        parts = dict(pairs)
+        if len(parts) < len(pairs):  # of the same names, programs could read different ones
+            raise UserError("This trace is damaged: one of its objects has the same name twice.")
+        if len(parts) > MAX_NAMES:
+            large.append(parts)
+        return parts
+
     try:
         text = data if isinstance(data, str) else data.decode()
         raw = json.loads(
-            text.removeprefix("\ufeff"), parse_constant=_refuse_constant, object_pairs_hook=_distinct
+            text.removeprefix("\ufeff"), parse_constant=_refuse_constant, object_pairs_hook=distinct
         )
     except UserError:
         raise
     except (ValueError, RecursionError) as error:
-        where = f" from character {error.pos + 1:,} on" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"This file is not a specdemo trace, or damaged: it is no JSON{where}.") from error
+        where = f" (character {error.pos + 1:,})" if isinstance(error, json.JSONDecodeError) else ""
+        raise UserError(f"This file is not a trace: it is not valid JSON{where}.") from error
     version = raw.get("version") if type(raw) is dict else None
     if type(version) is not int:
-        raise UserError("This file is not a specdemo trace; choose one that was saved from a run.")
+        raise UserError("This file is not a trace; choose one that was saved from a run.")
     if version > WATCHED_VERSION:
-        raise UserError(f"This trace has version {version}, made by a newer specdemo; update this one.")
+        raise UserError(f"This trace has version {version}, written by a newer specdemo; update specdemo.")
     if version < TRACE_VERSION:
         readable = f"{TRACE_VERSION} and {WATCHED_VERSION}"
-        raise UserError(f"This trace has version {version}; this program reads version {readable}.")
+        raise UserError(f"This trace has version {version}; this program reads versions {readable}.")
     if (version == WATCHED_VERSION) != (raw.get("watched") is not None):
-        raise UserError("This trace is damaged: its version is not that of its kind of run.")
+        raise UserError("This trace is damaged: only a watched server's trace has version 2.")
+    # pydantic lists every unknown name, so a million of them would cost seconds and a gigabyte.
+    if any(parts is not raw.get("pieces") for parts in large):
+        raise UserError(f"This trace is damaged: one of its objects has more than {MAX_NAMES} names.")
     return raw
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict. Refuse duplicate names, of which programs could read different ones."""
-    parts = dict(pairs)
-    if len(parts) < len(pairs):
-        raise UserError("This trace is damaged: one of its objects has the same name twice.")
-    return parts
-
-
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
-def _config(value: Any) -> RunConfig:
+def _validated(raw: dict[str, Any]) -> Run:
+    """Convert parsed JSON to a run. pydantic checks all fields except the settings and the pieces."""
+    from pydantic import ValidationError
+
+    checked: dict[str, Any] = {"totals": {}}
+    if "config" in raw:
+        checked["config"] = at(".config", _config, raw["config"])
+    if "pieces" in raw:
+        checked["pieces"] = at(".pieces", _pieces, raw["pieces"])
+    try:
+        return _adapter().validate_python(raw | checked, extra="forbid")
+    except ValidationError as error:
+        raise _misfit(error) from error
+
+
+@cache
+def _adapter() -> "TypeAdapter[Run]":
+    from pydantic import TypeAdapter  # only when a trace is loaded, because the import takes a while
+
+    return TypeAdapter(Run)
+
+
+def _misfit(error: Any) -> MisfitError:
+    """Return pydantic's first error with the path of the wrong value."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    names = [name for name in first["loc"] if name != "[key]"]
+    path = "".join(f"[{name}]" if isinstance(name, int) else _dotted(name) for name in names)
+    problem = first["msg"].replace("Input should be", "must be")
+    if known := _PROBLEMS.get(first["type"]):
+        problem = known.format(**first.get("ctx", {}))
+    return MisfitError(problem, path)
+
+
+def _dotted(name: str) -> str:
+    return f".{name}" if name.isascii() and name.isidentifier() and len(name) < 40 else f"[{show(name)}]"
+
+
+def at(part: str, check: Callable[..., Any], *arguments: Any) -> Any:
+    """Return ``check(*arguments)``; prepend ``part`` to the path of its ``MisfitError``."""
+    try:
+        return check(*arguments)
+    except MisfitError as fault:
+        raise MisfitError(fault.problem, part + fault.path) from None
+
+
+def _config(value: Any) -> Any:
     if type(value) is not dict:
         raise MisfitError("must be an object")
     try:
@@ -132,43 +173,37 @@ def _config(value: Any) -> RunConfig:
         raise MisfitError(f"is refused: {str(error).rstrip('.')}") from error
 
 
-def _probability(value: Any) -> float:
-    found = number(value)
-    if not 0.0 <= found <= MAX_PROBABILITY:
-        raise MisfitError("must be a probability, from 0 to 1")
-    return found
-
-
-def _seconds(value: Any) -> float:
-    found = number(value)
-    if found and found < MIN_S:
-        raise MisfitError("must be 0 or a positive number of seconds")
-    return found
-
-
-# Run.totals is the only field of type Mapping[str, Any]. Its stored value is ignored.
-_SPECIAL = {RunConfig: _config, Probability: _probability, Seconds: _seconds, Mapping[str, Any]: lambda _: {}}
-_READ = Rebuilder(MAX_ENTRIES, MAX_PROMPT_CHARS, _SPECIAL).reader(Run)
+def _pieces(value: Any) -> dict[int, str]:
+    if type(value) is not dict:
+        raise MisfitError("must be an object")
+    if len(value) > MAX_VOCABULARY:
+        raise MisfitError(f"has more than {MAX_VOCABULARY:,} entries")
+    for name, piece in value.items():
+        if not (name.isascii() and name.isdecimal() and len(name) <= 10 and str(int(name)) == name):
+            raise MisfitError("is not a token id", f"[{show(name)}]")
+        try:
+            fits = len(base64.b64decode(piece, validate=True)) <= MAX_PIECE_BYTES
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise MisfitError(f"must be base64 of at most {MAX_PIECE_BYTES:,} bytes", f"[{name}]")
+    return {int(name): piece for name, piece in value.items()}
 
 
 def _check(run: Run) -> None:
-    """Check the conditions that types and sizes cannot express.
-
-    Raises:
-        MisfitError: A condition fails; the error names the first wrong value.
-    """
+    """Check the conditions that types and sizes cannot express."""
     for name in ("target", "draft"):
         if name not in run.pair:
-            raise MisfitError("is missing", f".pair['{name}']")
+            raise MisfitError("is missing", f".pair.{name}")
     if not run.prompt_ids:
         raise MisfitError("is empty", ".prompt_ids")
     asked = {SPECULATIVE: True, BASELINE: run.config.baseline, DRAFT: run.config.draft_alone}
     for name, lane in run.lanes.items():
         if not asked.get(name):
-            raise MisfitError("names a lane that the run's settings do not ask for", f".lanes[{name!r:.40}]")
-        at(f".lanes['{name}']", _check_lane, lane, name, run)
+            raise MisfitError("is a lane that the run's settings do not ask for", f".lanes{_dotted(name)}")
+        at(f".lanes.{name}", _check_lane, lane, name, run)
     if not run.lanes.get(SPECULATIVE, Lane()).rounds:
-        raise MisfitError("has no rounds", f".lanes['{SPECULATIVE}']")
+        raise MisfitError("has no rounds", f".lanes.{SPECULATIVE}")
     if run.calibration:
         longest = max(len(round_.drafted) for lane in run.lanes.values() for round_ in lane.rounds)
         at(".calibration", _check_calibration, run.calibration, longest)
@@ -187,18 +222,21 @@ def _check_lane(lane: Lane, name: str, run: Run) -> None:
             raise MisfitError("ends the lane, but more rounds follow", where)
         if round_.drafted and name != SPECULATIVE:
             raise MisfitError("must be empty in this lane", f"{where}.drafted")
+        for field in ("draft_s", "verify_s", "other_s", "prefill_s"):
+            if 0 < getattr(round_, field) < MIN_S:
+                raise MisfitError("must be 0 or a positive number of seconds", f"{where}.{field}")
         if run.watched is None:
             at(where, _check_complete, round_)
         at(where, _check_verdicts, round_)
         position += len(round_.emitted)
     if position - start > run.config.max_new_tokens:
-        raise MisfitError(f"has more than the {run.config.max_new_tokens} tokens the run asked for")
+        raise MisfitError(f"has more than the {run.config.max_new_tokens} tokens that the settings allow")
 
 
 def _check_complete(round_: Round) -> None:
     """Check that the values are present that only a watched server may leave out."""
     if len(round_.drafted) > MAX_K:
-        raise MisfitError(f"has {len(round_.drafted)} entries; at most {MAX_K} are allowed", ".drafted")
+        raise MisfitError(f"has more than {MAX_K} entries", ".drafted")
     for index, token in enumerate(round_.drafted):
         for name in ("q", "p"):
             if getattr(token, name) is None:
@@ -221,7 +259,7 @@ def _check_verdicts(round_: Round) -> None:
             raise MisfitError("is missing", ".emission")
         return
     if kept < len(round_.drafted) and not has_rejected:
-        raise MisfitError("follows discarded tokens of which none was rejected", ".emission")
+        raise MisfitError("follows discarded tokens, but none of them was rejected", ".emission")
     expected = Status.CORRECTED if has_rejected else Status.BONUS
     if round_.emission.status is not expected:
         raise MisfitError(f"must be {expected} here", ".emission.status")
@@ -229,7 +267,7 @@ def _check_verdicts(round_: Round) -> None:
 
 def _check_calibration(calibration: Calibration, longest_draft: int) -> None:
     if len(calibration.v) <= longest_draft:
-        raise MisfitError(f"must have {longest_draft + 1} entries at least, for the longest draft", ".v")
+        raise MisfitError(f"must have at least {longest_draft + 1} entries, for the longest draft", ".v")
     for name, costs in (("v", calibration.v), ("step_s", [calibration.step_s])):
         if min(costs) < MIN_COST:
             raise MisfitError("must be positive", f".{name}")
@@ -240,14 +278,7 @@ def _check_calibration(calibration: Calibration, longest_draft: int) -> None:
 
 
 def _check_pieces(run: Run) -> None:
-    for token, piece in run.pieces.items():
-        try:
-            fits = len(base64.b64decode(piece, validate=True)) <= MAX_PIECE_BYTES
-        except ValueError:
-            fits = False
-        if not fits:
-            raise MisfitError(f"must be base64 of at most {MAX_PIECE_BYTES:,} bytes", f".pieces['{token}']")
     shown = set(run.prompt_ids).union(*(ids_in(r) for lane in run.lanes.values() for r in lane.rounds))
-    for ids, name in ((shown, "the run shows"), (set(run.specials), "specials names")):
+    for ids, name in ((shown, "the run shows"), (set(run.specials), "specials lists")):
         if lacking := ids - run.pieces.keys():
             raise MisfitError(f"has no entry for token {min(lacking)}, which {name}", ".pieces")

@@ -1,7 +1,4 @@
-"""A finished run with other draft lengths, in hindsight.
-
-The lab's JavaScript applies conditions, such as a round-trip delay, to the times of these rounds.
-"""
+"""A finished run with other draft lengths, in hindsight. The lab's JavaScript applies conditions to it."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,13 +10,7 @@ from specdemo.records.trace import SPECULATIVE, Calibration, Round, Run, Status
 
 
 class Times(NamedTuple):
-    """A round, or several rounds with equal times.
-
-    Attributes:
-        count: Number of rounds; an expected number need not be whole.
-        draft_s, verify_s, rest_s: Seconds that each of them spends on drafting, on the target pass, and on
-            the rest.
-    """
+    """Rounds with equal times, in seconds for each; an expected number of rounds need not be whole."""
 
     count: float
     draft_s: float
@@ -28,19 +19,12 @@ class Times(NamedTuple):
 
 
 class Hindsight(NamedTuple):
-    """The rounds that would have written a run's text with one draft length.
+    """The rounds that would have written a run's text with one draft length."""
 
-    Attributes:
-        k: The draft length; 0 stands for the lengths that the run drafted.
-        expected: The expected rounds.
-        fewest, most: The rounds if all tokens that the draft never proposed, or none of them, had been
-            accepted.
-    """
-
-    k: int
+    k: int  # 0 for the lengths that the run drafted
     expected: list[Times]
-    fewest: list[Times]
-    most: list[Times]
+    fewest: list[Times]  # if all tokens that the draft never proposed had been accepted
+    most: list[Times]  # if none of them had been accepted
 
 
 def hindsight(run: Run, totals: Totals, calibration: Calibration) -> list[Hindsight]:
@@ -49,16 +33,11 @@ def hindsight(run: Run, totals: Totals, calibration: Calibration) -> list[Hindsi
     A draft token is assumed to depend only on the text before it, not on the start of its round. This holds
     for draft models and n-gram tables under greedy and shared noise; for other runs, the result is an
     estimate. Under this assumption, a run shows at each position of its text whether a draft token would be
-    accepted there. Unknown are only the tokens that the target added without a comparison. They are accepted
-    with the acceptance rate of the run.
+    accepted there. Only tokens that the target added without a comparison are unknown; they get the
+    acceptance rate of the run.
 
-    A draft of k tokens takes k times the run's mean time of a draft token, and verification is scaled by
-    v(k + 1).
-
-    Args:
-        run: A run that compared at least one draft token.
-        totals: The figures of the run.
-        calibration: The measured costs of the pair.
+    A draft of k tokens takes k times the run's mean time of a draft token, and verification is scaled by v(k
+    + 1). The run must have compared at least one draft token.
     """
     rounds = run.lanes[SPECULATIVE].rounds
     accepted = accepted_by_token(rounds)
@@ -93,15 +72,10 @@ def accepted_by_token(rounds: Sequence[Round]) -> list[bool | None]:
 def expected_rounds(
     accepted: Sequence[bool | None], k: int, alpha: float, max_new_tokens: int
 ) -> dict[int, float]:
-    """Return the expected number of rounds that write a text with drafts of k tokens, by draft length.
+    """Return the expected number of rounds by draft length, for drafts of up to k tokens that write a text.
 
-    Drafts at the end are shorter, because the run has no room for k tokens.
-
-    Args:
-        accepted: From :func:`accepted_by_token`.
-        k: The draft length.
-        alpha: The probability with which a draft token is accepted where ``accepted`` is None.
-        max_new_tokens: The maximum length of the text.
+    ``alpha`` is the acceptance probability where ``accepted`` (from :func:`accepted_by_token`) is None.
+    Drafts at the end are shorter than k if ``max_new_tokens`` leaves no room.
     """
     end = len(accepted)
     starts = [1.0] + [0.0] * end  # the probability that a round starts at each token

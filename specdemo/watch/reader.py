@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
-from specdemo.records.limits import MAX_NEW_TOKENS, MAX_WATCHED_K, UserError
-from specdemo.records.trace import Finish
+from specdemo.records.limits import UserError
+from specdemo.records.trace import MAX_NEW_TOKENS, MAX_WATCHED_K, Finish
 
 MAX_COUNT = 10**9  # counts of this size or larger are treated as invalid
 

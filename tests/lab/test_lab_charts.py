@@ -1,4 +1,4 @@
-"""The lab's charts: their figures in both themes, distinguishable without colour."""
+"""The lab's charts in both themes, distinguishable without colour, and its answers for a finished run."""
 
 import json
 import re
@@ -11,6 +11,7 @@ import pytest
 from helpers.node import node
 
 from specdemo.charts.palette import THEMES
+from specdemo.lab.answers import run_answer
 from specdemo.lab.charts import (
     contrast_chart,
     oracle_chart,
@@ -20,15 +21,19 @@ from specdemo.lab.charts import (
     what_if_chart,
 )
 from specdemo.lab.points import HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
-from specdemo.records.limits import MAX_K
+from specdemo.records import recordings
+from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.theory import (
     OracleLength,
     RoundShape,
     best_length,
     break_even_alpha,
     expected_tokens,
+    oracle_length,
     theoretical_speedup,
 )
+from specdemo.records.trace import SPECULATIVE, Run
+from specdemo.records.what_if import accepted_by_token
 from specdemo.ui.component import STATIC
 
 POINT = SweepPoint(1.0, "k = 1", 3, 1.25, 1.0, 1.5, 50.0, 40.0, 0.5, 1.75, 0.05, 1.1, 1.3, 1.2, True)
@@ -55,12 +60,10 @@ DRAWN = {
 
 @pytest.fixture(params=THEMES)
 def charts(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
-    """The charts of a theme."""
     return {name: themed[request.param] for name, themed in DRAWN.items()}
 
 
 def by_uid(figure: dict[str, Any]) -> dict[str, Any]:
-    """uid -> trace."""
     return {trace["uid"]: trace for trace in figure["data"]}
 
 
@@ -90,24 +93,24 @@ const own = [theory.theoreticalSpeedup(point), theory.expectedTokens(point), the
 const figures = [...own, speedup, k];
 console.log(JSON.stringify({ figures, figure }));
 """
-"""Fills the chart of the theory as the page does."""
 
 
 def filled(point: dict[str, float], run: dict[str, float] | None = None) -> dict[str, Any]:
-    """Return the figure of the theory at a point, and the numbers that the page shows next to it."""
     given = json.dumps({"figure": theory_chart()["light"], "point": point, "run": run, "maxK": MAX_K})
     command = [node(), "--input-type=module", "-e", FILL, (STATIC / "lab" / "theory.js").as_uri()]
     return json.loads(subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout)
 
 
 @pytest.mark.parametrize(
-    ("alpha", "k", "c", "growth"), [(0.6, 4, 0.1, 0.05), (1.0, 12, 0.0, 0.0), (0.0, 1, 1.0, 1.0)]
+    ("alpha", "k", "c", "growth"),
+    [(0.6, 4, 0.1, 0.05), (1.0, 12, 0.0, 0.0), (0.0, 1, 1.0, 1.0), (0.4, 3, 1.0, 1.0)],
 )
 def test_the_theory_on_the_page_is_that_of_the_records(alpha, k, c, growth):
     answer = filled({"alpha": alpha, "k": k, "c": c, "growth": growth}, {"alpha": 0.6, "k": 2.5})
     v = [1.0 + growth * drafted for drafted in range(MAX_K + 1)]
     shapes = [RoundShape(length, length * c, v[length]) for length in range(MAX_K + 1)]
     best = best_length(alpha, c, v)
+    assert answer["most"] == MAX_K
     assert answer["figures"] == pytest.approx(
         [
             theoretical_speedup(alpha, shapes[k]),
@@ -126,23 +129,24 @@ def test_the_theory_on_the_page_is_that_of_the_records(alpha, k, c, growth):
     middle, colour = surface["colorscale"][1]
     assert middle * surface["zmax"] == pytest.approx(1.0)
     assert colour == answer["figure"]["layout"]["plot_bgcolor"]
-    paying = [(one, length) for one in alphas if (length := best_length(one, c, v))]
-    assert (traces["best"]["x"], traces["best"]["y"]) == tuple(
-        map(list, zip(*paying, strict=True))
-    ) or not paying
+    best = [(one, length) for one in alphas if (length := best_length(one, c, v))]
     evens = [(even, shape.k) for shape in shapes[1:] if (even := break_even_alpha(shape)) is not None]
-    assert traces["break-even"]["x"] == pytest.approx([even for even, _ in evens])
-    assert traces["break-even"]["y"] == [length for _, length in evens]
-    assert (traces["chosen"]["x"], traces["chosen"]["y"]) == ([alpha], [k])
-    assert (traces["run"]["x"], traces["run"]["y"], traces["run"]["visible"]) == ([0.6], [2.5], True)
+    for uid, spots in {
+        "best": best,
+        "break-even": evens,
+        "chosen": [(alpha, k)],
+        "run": [(0.6, 2.5)],
+    }.items():
+        assert traces[uid]["x"] == pytest.approx([one for one, _ in spots])
+        assert traces[uid]["y"] == [length for _, length in spots]
+    assert traces["run"]["marker"]["symbol"] != traces["chosen"]["marker"]["symbol"]
     go.Figure(data=answer["figure"]["data"], layout=answer["figure"]["layout"])
 
 
-def test_theory_that_never_pays_has_no_lines_and_without_a_run_no_star():
-    traces = by_uid(filled({"alpha": 0.4, "k": 3, "c": 1.0, "growth": 1.0})["figure"])
-    assert traces["break-even"]["x"] == [] == traces["best"]["x"]
-    assert traces["run"]["visible"] is False
-    assert traces["run"]["marker"]["symbol"] != traces["chosen"]["marker"]["symbol"]
+def test_theory_without_a_run_has_no_star():
+    point = {"alpha": 0.4, "k": 3, "c": 1.0, "growth": 1.0}
+    assert by_uid(filled(point)["figure"])["run"]["visible"] is False
+    assert by_uid(filled(point, point)["figure"])["run"]["visible"] is True
 
 
 def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
@@ -211,3 +215,41 @@ def test_the_oracle_counts_rounds_by_their_best_length(charts):
     assert traces["exact"]["x"] == traces["whole"]["x"] == [0, 1, 2, 3]
     assert (traces["exact"]["y"], traces["whole"]["y"]) == ([2, 1, 0, 1], [0, 0, 0, 1])
     assert traces["exact"]["marker"]["pattern"]["shape"] != traces["whole"]["marker"]["pattern"]["shape"]
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return recordings.load("email")
+
+
+def test_point_of_a_run_has_the_theory_of_its_totals(run):
+    point = run_answer(run)["point"]
+    assert (point["alpha"], point["speedup"]) == (run.totals["alpha_compared"], run.totals["speedup"])
+    again = RoundShape(point["k"], point["k"] * point["c"], 1 + point["k"] * point["growth"])
+    assert theoretical_speedup(point["alpha"], again) == pytest.approx(run.totals["s_theory"])
+
+
+def test_oracle_of_a_run_has_its_cost_and_its_best_speedup(run):
+    answer = run_answer(run)["oracle"]
+    oracle = oracle_length(run.lanes[SPECULATIVE].rounds, run.calibration)
+    assert (answer["s_cost"], answer["s_oracle"]) == (oracle.s_cost, oracle.s_oracle)
+    assert answer["s_oracle"] > answer["s_cost"] == pytest.approx(run.totals["s_cost"])
+    assert f"{oracle.lengths.count(0)} of {len(oracle.lengths)} rounds" in answer["sentence"]
+    assert f"{oracle.open_ended} drafts were accepted in full" in answer["sentence"]
+    rounds = sum(sum(trace["y"]) for trace in answer["chart"]["light"]["data"])
+    assert rounds == len(oracle.lengths)
+
+
+def test_what_if_of_a_run_has_its_lengths_and_the_time_of_the_target_alone(run):
+    answer = run_answer(run)["what_if"]
+    assert [length["k"] for length in answer["lengths"]] == list(range(13))
+    assert answer["unknown"] == accepted_by_token(run.lanes[SPECULATIVE].rounds).count(None)
+    seconds = sum(count * sum(times) for count, *times in answer["lengths"][0]["expected"])
+    assert answer["alone_s"] / seconds == pytest.approx(run.totals["speedup"])
+    alone = run_answer(replace(run, lanes={SPECULATIVE: run.lanes[SPECULATIVE]}))["what_if"]
+    assert alone["alone_s"] == pytest.approx(64 * run.calibration.step_s)
+
+
+def test_a_run_without_measured_costs_is_refused(run):
+    with pytest.raises(UserError, match="measured costs"):
+        run_answer(replace(run, calibration=None))

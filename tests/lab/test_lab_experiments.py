@@ -1,24 +1,45 @@
-"""Saved tables, every experiment by name, and the command."""
+"""The lab's experiments: the settings and figures of each, tables, and the command."""
 
 import csv
-import dataclasses
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from helpers.tiny import tiny_pair
 
 import specdemo.lab.experiments
 import specdemo.pairs.load
-from specdemo.bench.prompts import Prompt
+from specdemo.bench.bench import Bench
+from specdemo.bench.measuring import measure
+from specdemo.bench.prompts import Prompt, Settings, builtin_prompts
 from specdemo.cli.main import main
-from specdemo.lab.experiments import measure_plan, plan_experiment
+from specdemo.lab.conditions import BEST, LESS, NONE, Ablation, K
+from specdemo.lab.conditions import CONTRASTS as CONDITIONS
+from specdemo.lab.experiments import (
+    NOISES,
+    REPEATS,
+    TEMPERATURES,
+    Plan,
+    Setting,
+    configs_for,
+    measure_plan,
+    measure_setting,
+    plan_experiment,
+)
+from specdemo.lab.lab_request import PROMPTS as USUAL_PROMPTS
 from specdemo.lab.points import (
+    CATEGORY,
     CONTRASTS,
     DRAFT_COST,
+    DRAFT_LENGTH,
+    DRAFT_QUALITY,
+    DRAFTER,
     EXPERIMENTS,
+    HELPS,
     HURTS,
     SWEEPS,
+    TEMPERATURE,
     THROUGHPUT,
     TITLES,
     ContrastPoint,
@@ -27,14 +48,29 @@ from specdemo.lab.points import (
     points_csv,
     points_json,
 )
+from specdemo.lab.throughput import measure_batches
+from specdemo.records.drafter_kinds import DRAFT_MODEL
+from specdemo.records.limits import MAX_K, UserError
+from specdemo.records.theory import expected_tokens
+from specdemo.records.trace import AUTO, Mode, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
-PROMPTS = [Prompt("p", "a", "raw", "some text")]
-SHORT = {"max_new_tokens": 4}
+PROMPTS = [Prompt("p0", "a", "raw", "first text"), Prompt("p1", "b", "raw", "another one")]
+SHORT = {"max_new_tokens": 6}
+AXES = {
+    DRAFT_LENGTH: [*range(1, MAX_K + 1), None],
+    TEMPERATURE: list(TEMPERATURES),
+    CATEGORY: [None, None],
+    DRAFTER: [None] * 4,
+    DRAFT_QUALITY: list(NOISES),
+    DRAFT_COST: list(REPEATS),
+}
+NAMES = [contrast.name for contrast in CONDITIONS]
+OF_THE_DRAFT = {"cheap-draft", "aligned-draft", "different-distribution"}
 POINT = SweepPoint(
     0.5, 'half, "noisy"', 3, 1.25, 1.0, 1.5, 50.5, 40.25, 0.5, 1.75, 0.05, 1.1, 1.3, None, True
 )
-NAMED = dataclasses.replace(POINT, x=None, label="Ärger", v=None, identical=None)
+NAMED = replace(POINT, x=None, label="Ärger", v=None, identical=None)
 SIDE = ContrastPoint("overhead", "it costs", HURTS, NAMED)
 BATCH = ThroughputPoint(4, 3, 0.5, 0.01, 0.015, 1.5, 0.1, 1.04, 400.0, 416.0)
 
@@ -44,18 +80,221 @@ def pair():
     return tiny_pair()
 
 
-@pytest.fixture
-def loaded(monkeypatch, pair):
-    """The command line with a tiny pair in place of the built-in one."""
-    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
+def planned(pair, name, request=SHORT, prompts=PROMPTS):
+    return plan_experiment(name, pair, request, prompts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_sweep_yields_its_points_in_order(pair, name):
+    plan = planned(pair, name)
+    points = list(measure_plan(pair, plan))
+    assert [point.x for point in points] == AXES[name]
+    for point, setting in zip(points, plan.settings, strict=True):
+        assert (point.label, point.runs) == (setting.label, len(setting.configs))
+        assert point.identical is (None if name == TEMPERATURE and point.x > 0 else True)
+        assert point.speedup > 0 and point.tokens_per_s > 0 and point.baseline_tokens_per_s > 0
+        assert point.speedup_q1 <= point.speedup <= point.speedup_q3
+        assert 1 <= point.tau <= MAX_K + 1
+
+
+@pytest.mark.parametrize("asked", [5, 60])
+def test_stopped_sweep_keeps_its_finished_points(pair, asked):
+    calls = iter(range(asked))
+    points = list(measure_plan(pair, planned(pair, DRAFT_LENGTH), lambda: next(calls, None) is None))
+    assert [point.x for point in points] == list(range(1, len(points) + 1))
+    assert all(point.runs == 2 and point.identical for point in points)
+    assert len(points) + 1 < MAX_K and (points or asked == 5)
+
+
+def test_sweep_has_the_same_figures_as_the_bench(pair, tmp_path):
+    bench = Bench(PROMPTS, Settings([DRAFT_MODEL], [1, 3], [0.0], None, 10, 1, 0), tmp_path / "out.json")
+    bench.run(pair)
+    saved = json.loads((tmp_path / "out.json").read_text())
+    plan = planned(pair, DRAFT_LENGTH, {"max_new_tokens": 10})
+    points = {s.x: measure_setting(pair, s) for s in plan.settings if s.x in (1, 3, None)}
+    for item in saved["summary"]:
+        if item["category"] == "overall":
+            point = points[item["k"]]
+            assert point.alpha == pytest.approx(item["alpha_compared"]["median"])
+            for figure in ("tau", "s_theory", "s_cost"):
+                assert getattr(point, figure) == pytest.approx(item[figure]["median"])
+    row = next(row for row in saved["rows"] if row["k"] == 3)
+    assert (points[3].c, points[3].v) == (row["c"], row["v"][3])
+    assert points[None].v is None
+
+
+def test_point_is_not_identical_if_one_run_differs(pair, monkeypatch):
+    def differing(lanes, configs, stop):
+        same = configs[0].prompt == PROMPTS[0].prompt
+        runs = measure(lanes, configs) or []
+        return [run._replace(totals=replace(run.totals, identical=same)) for run in runs]
+
+    monkeypatch.setattr(specdemo.lab.experiments, "measure", differing)
+    assert measure_setting(pair, planned(pair, DRAFT_LENGTH).settings[0]).identical is False
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_requested_settings_hold_for_all_runs_except_the_varied_one(pair, name):
+    request = {"k": 5, "temperature": 0.7, "rule": "shared-noise", "seed": 9, "max_new_tokens": 11}
+    request |= {"drafter": "lookup+model"}
+    for setting in planned(pair, name, request).settings:
+        own = [p.prompt for p in PROMPTS if name != CATEGORY or p.category == setting.label]
+        assert [config.prompt for config in setting.configs] == own
+        for config in setting.configs:
+            assert (config.seed, config.max_new_tokens) == (9, 11)
+            assert config.k == ((setting.x or AUTO) if name == DRAFT_LENGTH else 5)
+            assert config.drafter == (setting.label if name == DRAFTER else "lookup+model")
+            assert config.temperature == (setting.x if name == TEMPERATURE else 0.7)
+            assert config.rule == (Rule.SHARED_NOISE if config.temperature else Rule.GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("rule", "above"), [(None, "rejection"), ("greedy", "rejection"), ("shared-noise", "shared-noise")]
+)
+def test_temperature_sweep_is_greedy_at_zero_and_keeps_the_requested_rule_above(pair, rule, above):
+    rules = [s.configs[0].rule for s in planned(pair, TEMPERATURE, {**SHORT, "rule": rule}).settings]
+    assert rules == [Rule.GREEDY] + [Rule(above)] * (len(TEMPERATURES) - 1)
+
+
+def test_drafter_sweep_includes_only_drafters_of_the_pair(pair):
+    alone = replace(pair, draft=None)
+    labels = [[setting.label for setting in planned(of, DRAFTER).settings] for of in (pair, alone)]
+    assert labels[0] == [DRAFT_MODEL, "prompt-lookup", "lookup+model", "early-exit"]
+    assert labels[1] == ["prompt-lookup", "early-exit"]
+    assert planned(alone, DRAFT_LENGTH).settings[0].configs[0].drafter == "prompt-lookup"
+
+
+def test_default_prompts_are_shipped_and_raw_without_a_chat_template(pair, monkeypatch):
+    shipped = {prompt.prompt for prompt in builtin_prompts()}
+    assert {c.prompt for c in plan_experiment(DRAFT_LENGTH, pair).settings[0].configs} < shipped
+    settings = plan_experiment(CATEGORY, pair).settings
+    assert [len(setting.configs) for setting in settings] == [2] * 6
+    assert {config.mode for s in settings for config in s.configs} == {Mode.CHAT, Mode.RAW}
+    monkeypatch.setattr(pair.tokenizer, "chat_template", None)
+    assert {c.mode for s in plan_experiment(CATEGORY, pair).settings for c in s.configs} == {Mode.RAW}
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "words"),
+    [
+        ("k", {}, "Unknown experiment 'k'; choose one of: draft-length"),
+        (DRAFT_LENGTH, {"max_new_tokens": 0}, "max_new_tokens must be from 1"),
+        (TEMPERATURE, {"drafter": "oracle"}, "Unknown drafter"),
+        (DRAFT_QUALITY, {"drafter": "prompt-lookup"}, "choose draft-model instead of prompt-lookup"),
+        (DRAFT_COST, {"drafter": "early-exit"}, "choose draft-model instead of early-exit"),
+        (THROUGHPUT, {"k": 0}, "fixed k from 1 to 12"),
+        (THROUGHPUT, {"k": 13}, "fixed k from 1 to 12"),
+        (THROUGHPUT, {"k": "auto"}, "fixed k from 1 to 12"),
+    ],
+)
+def test_bad_settings_are_refused_before_the_first_run(pair, name, request_, words):
+    with pytest.raises(UserError, match=words):
+        planned(pair, name, request_)
+
+
+def test_a_sweep_without_prompts_or_draft_model_is_refused(pair):
+    with pytest.raises(UserError, match="at least one prompt"):
+        planned(pair, DRAFT_LENGTH, prompts=[])
+    with pytest.raises(UserError, match="no draft model"):
+        planned(replace(pair, draft=None), DRAFT_COST)
+
+
+def sides(plan: Plan):
+    return zip(plan.settings[::2], plan.settings[1::2], strict=True)
+
+
+@pytest.mark.slow
+def test_every_contrast_has_both_sides_in_order(pair):
+    points = list(measure_plan(pair, planned(pair, CONTRASTS)))
+    assert [(p.contrast, p.side) for p in points] == [
+        (name, side) for name in NAMES for side in (HELPS, HURTS)
+    ]
+    assert [contrast.group for contrast in CONDITIONS] == [BEST] * 4 + [LESS] * 4
+    assert all(contrast.expected.endswith(".") for contrast in CONDITIONS)
+    assert all(p.title and p.point.label and p.point.speedup > 0 and p.point.runs == 2 for p in points)
+    together, each = (p.point for p in points if p.contrast == "parallel-verification")
+    assert each.v == K + 1 > together.v and each.s_theory < together.s_theory
+    assert (each.alpha, each.tau, each.identical) == (together.alpha, together.tau, True)
+
+
+def test_wrong_words_are_never_accepted_and_change_no_token(pair):
+    _, wrong = (p.point for p in measure_plan(pair, planned(pair, "wrong-guesses")))
+    assert (wrong.alpha, wrong.tau, wrong.c, wrong.identical) == (0.0, 1.0, 0.0, True)
+
+
+def test_sides_differ_only_in_the_condition(pair):
+    for helps, hurts in sides(planned(pair, CONTRASTS, {**SHORT, "seed": 4, "k": 9, "temperature": 1.9})):
+        name = helps.contrast.name
+        assert helps.ablation == NONE
+        for config in helps.configs:
+            assert config.k == (2 if name == "overhead" else K)
+            assert config.temperature == (0.8 if name == "different-distribution" else 0)
+            assert (config.seed, config.max_new_tokens) == (4, 6)
+        assert (hurts.ablation != NONE) == (name in OF_THE_DRAFT | {"parallel-verification"})
+        same_prompts = [c.prompt for c in hurts.configs] == [c.prompt for c in helps.configs]
+        assert same_prompts == (name != "creative-task")
+        if hurts.ablation != NONE:
+            assert hurts.configs == helps.configs
+        if name == "overhead":
+            assert hurts.configs[0].k == MAX_K
+        if name == "predictable-text":
+            assert (hurts.configs[0].rule, hurts.configs[0].temperature) == (Rule.REJECTION, 1.5)
+
+
+def test_pair_without_a_draft_model_omits_contrasts_of_the_draft(pair):
+    alone = replace(pair, draft=None)
+    plan = planned(alone, CONTRASTS)
+    assert [helps.contrast.name for helps, _ in sides(plan)] == [n for n in NAMES if n not in OF_THE_DRAFT]
+    last = replace(plan, settings=plan.settings[-2:])
+    assert [point.side for point in measure_plan(alone, last)] == [HELPS, HURTS]
+
+
+def test_point_of_a_batch_follows_from_its_pass_costs(pair):
+    points = list(measure_batches(pair, 4, 0.6, rows=(1, 2, 5)))
+    assert [point.rows for point in points] == [1, 2, 5]
+    for point in points:
+        assert (point.k, point.alpha) == (4, 0.6)
+        assert point.v == pytest.approx(point.verify_s / point.single_s)
+        assert point.s_theory == pytest.approx(expected_tokens(0.6, 4) / (4 * point.c + point.v))
+        assert point.baseline_tokens_per_s == pytest.approx(point.rows / point.single_s)
+        assert point.tokens_per_s == pytest.approx(point.s_theory * point.baseline_tokens_per_s)
+
+
+def test_batches_take_the_draft_models_acceptance_rate_and_stop_in_between(pair):
+    stopped = False
+    plan = plan_experiment(THROUGHPUT, pair, {"k": 2})
+    running = measure_plan(pair, plan, lambda: stopped)
+    first = next(running)
+    own = configs_for(pair, builtin_prompts(USUAL_PROMPTS), {"k": 2, "drafter": DRAFT_MODEL})
+    assert (first.rows, first.alpha) == (1, measure_setting(pair, Setting(None, "", own)).alpha)
+    stopped = True
+    assert list(running) == [] == list(measure_plan(pair, plan, lambda: True))
+
+
+@pytest.mark.slow
+def test_the_built_in_pair_has_consistent_figures(builtin_pair):
+    def measured(k: int, ablation: Ablation = NONE) -> SweepPoint:
+        configs = configs_for(builtin_pair, builtin_prompts(1), {"k": k, "max_new_tokens": 16})
+        return measure_setting(builtin_pair, Setting(k, f"k = {k}", configs, ablation))
+
+    for k in (1, 3):
+        point = measured(k)
+        assert point.x == k and point.identical is not False and point.runs == 1
+        assert 0 < point.alpha <= 1 and 1 < point.tau <= k + 1
+        assert point.speedup == pytest.approx(point.tokens_per_s / point.baseline_tokens_per_s)
+        assert min(point.c, point.v, point.s_theory, point.s_cost) > 0
+    noisy = measured(3, Ablation(noise=1.0))
+    assert noisy.identical is not False and noisy.alpha < 0.1
+    [batch] = measure_batches(builtin_pair, 3, 0.5, rows=(2,))
+    assert min(batch.single_s, batch.verify_s, batch.c, batch.s_theory) > 0
 
 
 def read_csv(text: str) -> list[dict[str, str | None]]:
-    """Lines by column, empty cells as None."""
     return [{k: v or None for k, v in row.items()} for row in csv.DictReader(io.StringIO(text))]
 
 
-@pytest.mark.parametrize("points", [[POINT, NAMED], [SIDE], [BATCH, BATCH]])
+@pytest.mark.parametrize("points", [[], [POINT, NAMED], [SIDE], [BATCH, BATCH]])
 def test_saved_tables_hold_every_figure(points):
     rows = [point.row() for point in points]
     content = json.loads(points_json(points, {"device": "thing"}))
@@ -63,32 +302,32 @@ def test_saved_tables_hold_every_figure(points):
     assert read_csv(points_csv(points)) == [
         {name: None if value is None else str(value) for name, value in row.items()} for row in rows
     ]
-    assert set(rows[0]) >= {"speedup", "alpha"} or points[0] is BATCH
-
-
-def test_table_without_points_is_valid():
-    assert points_csv([]).strip() == ""
-    assert json.loads(points_json([], {}))["points"] == []
 
 
 def test_terminal_line_has_the_figures_and_a_dash_for_undefined_ones():
-    assert "1.25×" in str(POINT) and "(3 runs)" in str(POINT)
-    assert "theory 1.30×" in str(POINT)
-    assert str(SIDE).startswith("overhead")
-    assert "–" in str(dataclasses.replace(POINT, alpha=None))
+    assert "1.25×" in str(POINT) and "(3 runs)" in str(POINT) and "theory 1.30×" in str(POINT)
+    assert str(SIDE).startswith("overhead") and "–" in str(replace(POINT, alpha=None))
     assert "4 × 4 tokens" in str(BATCH) and "1.04×" in str(BATCH)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_runs_by_name(pair, name):
-    planned = plan_experiment(name, pair, SHORT, PROMPTS)
-    point = next(measure_plan(pair, planned))
-    assert planned.expected == {CONTRASTS: 16, THROUGHPUT: 5}.get(name, planned.expected) > 0
-    assert (planned.about["experiment"], planned.about["precision"]) == (name, "fp32")
-    assert planned.title == TITLES[name] and list(TITLES) == list(EXPERIMENTS)
+    plan = planned(pair, name)
+    point = next(measure_plan(pair, plan))
+    assert plan.expected == {CONTRASTS: 16, THROUGHPUT: 5}.get(name) or len(AXES[name])
+    assert (plan.about["experiment"], plan.about["precision"]) == (name, "fp32")
+    assert plan.title == TITLES[name] and list(TITLES) == list(EXPERIMENTS)
     if name in SWEEPS:
-        assert planned.about["prompts"] == ["some text"] and planned.about["max_new_tokens"] == 4
-    assert json.loads(points_json([point], planned.about))["points"] == [point.row()]
+        assert (plan.about["prompts"], plan.about["max_new_tokens"]) == ([p.prompt for p in PROMPTS], 6)
+    assert json.loads(points_json([point], plan.about))["points"] == [point.row()]
+
+
+@pytest.fixture
+def loaded(monkeypatch, pair):
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
+
+
+COMMAND = ["lab", DRAFT_COST, "--limit", "1", "--max-new-tokens", "4", "--k", "2", "--out"]
 
 
 @pytest.mark.slow
@@ -96,18 +335,17 @@ def test_every_experiment_runs_by_name(pair, name):
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_the_command_prints_every_point_and_writes_the_table(capsys, tmp_path, kind):
     out = tmp_path / f"out.{kind}"
-    arguments = ["lab", DRAFT_COST, "--limit", "1", "--max-new-tokens", "4", "--k", "2", "--out", str(out)]
-    assert main(arguments) == 0
+    assert main([*COMMAND, str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8 and "16× the steps" in lines[-1]
     text = out.read_text(encoding="utf-8")
     rows = read_csv(text) if kind == "csv" else json.loads(text)["points"]
-    assert [float(row["x"]) for row in rows] == [1, 2, 3, 4, 6, 8, 12, 16]
+    assert [float(row["x"]) for row in rows] == list(REPEATS)
 
 
 @pytest.mark.usefixtures("loaded")
-def test_interrupted_command_saves_the_finished_points(capsys, tmp_path, monkeypatch):
-    measure, calls = specdemo.lab.experiments.measure, []
+def test_interrupted_command_saves_the_finished_points(tmp_path, monkeypatch):
+    calls = []
 
     def interrupted(*arguments):
         if len(calls) == 2:
@@ -117,7 +355,7 @@ def test_interrupted_command_saves_the_finished_points(capsys, tmp_path, monkeyp
 
     monkeypatch.setattr(specdemo.lab.experiments, "measure", interrupted)
     out = tmp_path / "out.json"
-    assert main(["lab", DRAFT_COST, "--limit", "1", "--max-new-tokens", "4", "--out", str(out)]) == 130
+    assert main([*COMMAND, str(out)]) == 130
     assert [point["x"] for point in json.loads(out.read_text())["points"]] == [1, 2]
 
 

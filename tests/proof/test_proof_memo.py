@@ -18,10 +18,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Counting(ModelRuntime):
-    """A runtime that records its passes."""
-
-    def __init__(self, model, **options):
-        super().__init__(model, **options)
+    def __init__(self, model):
+        super().__init__(model)
         self.forwards: list[list[int]] = []
         self.prefills: list[list[int]] = []
 

@@ -18,29 +18,26 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def sample(shares: torch.Tensor, size: int, generator: torch.Generator) -> list[int]:
-    """Return the counts of ``size`` draws."""
     drawn = torch.multinomial(shares, size, replacement=True, generator=generator)
     return torch.bincount(drawn, minlength=len(shares)).tolist()
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_p_value_equals_scipys(seed):
+def counts_of(seed: int) -> tuple[list[int], list[int]]:
     generator = torch.Generator().manual_seed(seed)
-    cells = 2 + 7 * seed
-    left = torch.randint(20, 400, (cells,), generator=generator)
-    right = left + torch.randint(0, 1 + 3 * seed, (cells,), generator=generator)
-    found = chi_square(left.tolist(), right.tolist())
-    wanted = chi2_contingency([left.tolist(), right.tolist()], correction=False)
-    assert found.degrees == wanted.dof == cells - 1
+    left = torch.randint(20, 400, (2 + 7 * seed,), generator=generator)
+    return left.tolist(), (left + torch.randint(0, 1 + 3 * seed, left.shape, generator=generator)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [counts_of(seed) for seed in range(20)]
+    + [([400 + n, 400 - n, 200], [400 - n, 400 + n, 900]) for n in (20, 60, 120, 200)],
+)
+def test_p_value_equals_scipys(left, right):
+    found, wanted = chi_square(left, right), chi2_contingency([left, right], correction=False)
+    assert found.degrees == wanted.dof == len(left) - 1
     assert found.statistic == pytest.approx(wanted.statistic, rel=1e-9)
-    assert found.p_value == pytest.approx(wanted.pvalue, rel=1e-7)
-
-
-@pytest.mark.parametrize("shift", [20, 60, 120, 200])
-def test_p_value_equals_scipys_in_the_tail(shift):
-    left, right = [400 + shift, 400 - shift, 200], [400 - shift, 400 + shift, 900]
-    wanted = chi2_contingency([left, right], correction=False).pvalue
-    assert chi_square(left, right).p_value == pytest.approx(wanted, rel=1e-6, abs=1e-300)
+    assert found.p_value == pytest.approx(wanted.pvalue, rel=1e-6, abs=1e-300)
 
 
 counts = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=30)
@@ -74,10 +71,11 @@ def test_p_values_of_one_distribution_are_uniform():
         assert below == pytest.approx(level, abs=4 * (level * (1 - level) / len(values)) ** 0.5)
 
 
-def test_total_variation_by_hand():
-    assert total_variation([10, 0], [0, 5]) == 1.0
-    assert total_variation([2, 4, 6], [1, 2, 3]) == 0.0
-    assert total_variation([6, 4], [3, 7]) == pytest.approx(0.3)
+@pytest.mark.parametrize(
+    ("left", "right", "distance"), [([10, 0], [0, 5], 1), ([2, 4, 6], [1, 2, 3], 0), ([6, 4], [3, 7], 0.3)]
+)
+def test_total_variation_by_hand(left, right, distance):
+    assert total_variation(left, right) == pytest.approx(distance)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """Request checks: every bad value gets one sentence, every good request is accepted."""
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdemo.lab.lab_request import parse_lab
@@ -33,14 +34,10 @@ PARSERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "measure": (parse_lab, {**LAB, "prompt": "abc", "mode": "raw", "seed": 1}),
     "quiz": (lambda raw: number_in(raw, len(QUESTIONS)), {"question": 1}),
 }
-"""Every parser of requests, with a good request."""
 
 
-def test_defaults_are_those_of_the_configuration():
+def test_missing_settings_get_their_defaults_and_the_rule_follows_the_temperature():
     assert parse_config(GOOD) == RunConfig(prompt=GOOD["prompt"])
-
-
-def test_the_rule_follows_the_temperature():
     assert parse_config({**GOOD, "temperature": 0.8}).rule is Rule.REJECTION
     assert parse_config({**GOOD, "temperature": 0}).rule is Rule.GREEDY
     assert parse_config({**GOOD, "temperature": 1e-9}).temperature == 0.0
@@ -81,6 +78,7 @@ def test_the_rule_follows_the_temperature():
         ({"drafter": "scripted", "script": 7}, "script must be text"),
         ({"drafter": "scripted", "script": "x" * 9000}, "9,000 characters; shorten it"),
         ({"drafter": "scripted", "script": "\ud800"}, "lone surrogate"),
+        ({"drafter": "scripted", "script": "a\x1b[31m"}, "has the control character U\\+001B"),
         ({"baseline": 1}, "baseline must be true or false"),
         ({"draft_alone": "yes"}, "draft_alone must be true or false, not 'yes'"),
         ({"colour": "red"}, "Unknown setting 'colour'"),
@@ -100,19 +98,16 @@ ANYTHING = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from([*RunConfig.__dataclass_fields__, "other"]), ANYTHING))
-def test_any_mapping_is_parsed_or_refused_in_a_sentence(raw):
-    try:
-        config = parse_config(raw)
-    except UserError as error:
-        assert str(error).endswith(".") and "\n" not in str(error)
-    else:
+def test_an_accepted_mapping_has_a_rule_and_a_draft_length_within_bounds(raw):
+    with suppress(UserError):
+        config = parse_config({**GOOD, **raw})
         assert (config.temperature == 0) == (config.rule is Rule.GREEDY)
         assert config.k == AUTO or 1 <= config.k <= MAX_K
 
 
 def refused(parse: Any, raw: Any) -> str | None:
-    """Return the sentence that refuses a request, or None if it is accepted."""
     try:
         parse(raw)
     except UserError as error:
@@ -120,11 +115,6 @@ def refused(parse: Any, raw: Any) -> str | None:
         assert sentence.endswith(".") and sentence.isprintable() and len(sentence) <= 300
         return sentence
     return None
-
-
-def test_every_parser_accepts_its_good_request():
-    for parse, good in PARSERS.values():
-        assert refused(parse, good) is None
 
 
 LONG = "ab" * 5_000_000
@@ -140,6 +130,7 @@ NASTY: list[Any] = [
 @pytest.mark.parametrize("name", PARSERS)
 def test_nasty_values_are_accepted_or_refused_in_one_sentence(name):
     parse, good = PARSERS[name]
+    assert refused(parse, good) is None
     for key in good:
         sentences = [refused(parse, {**good, key: value}) for value in NASTY]
         assert len(list(filter(None, sentences))) > len(NASTY) / 2, key
@@ -149,12 +140,13 @@ KEYS = ["colour", "__proto__", "\ud800", "\u202e", "x\ny", 5, None, (), LONG]
 
 
 @pytest.mark.parametrize("name", [name for name in PARSERS if name != "quiz"])
-@pytest.mark.parametrize("key", KEYS, ids=lambda key: ascii(key)[:12])
-def test_unknown_keys_are_refused_in_one_sentence(name, key):
+def test_unknown_keys_are_refused_in_one_sentence(name):
     parse, good = PARSERS[name]
-    assert (refused(parse, {**good, key: 1}) or "").startswith("Unknown setting ")
+    for key in KEYS:
+        assert (refused(parse, {**good, key: 1}) or "").startswith("Unknown setting "), key
 
 
+@settings(max_examples=50)
 @given(st.sampled_from(list(PARSERS)), st.data())
 def test_every_parser_accepts_or_refuses_anything_in_one_sentence(name, data):
     parse, good = PARSERS[name]
@@ -166,17 +158,12 @@ TEXTS = [("run", "prompt"), ("play", "text"), ("play", "draft"), ("play", "secon
 TEXTS += [("class", "text"), ("prove", "prompt"), ("measure", "prompt")]
 
 
-@pytest.mark.parametrize("code", [0, 1, 8, 0x0B, 0x0C, 0x0E, 0x1B, 0x1F, 0x7F, 0x80, 0x85, 0x9F])
 @pytest.mark.parametrize(("name", "key"), TEXTS)
-def test_control_characters_are_refused_by_name(name, key, code):
+def test_control_characters_are_refused_by_name(name, key):
     parse, good = PARSERS[name]
-    sentence = refused(parse, {**good, key: f"ab{chr(code)}c"})
-    assert f"has the control character U+{code:04X} as its character 3; remove it." in sentence
-
-
-def test_a_script_has_no_control_characters_either():
-    scripted = {**GOOD, "drafter": "scripted", "script": "a\x1b[31m"}
-    assert "The script has the control character U+001B" in refused(parse_config, scripted)
+    for code in (0, 1, 8, 0x0B, 0x0C, 0x0E, 0x1B, 0x1F, 0x7F, 0x80, 0x85, 0x9F):
+        sentence = refused(parse, {**good, key: f"ab{chr(code)}c"})
+        assert f"has the control character U+{code:04X} as its character 3; remove it." in sentence
 
 
 def test_tabs_line_breaks_and_marks_of_direction_are_text():

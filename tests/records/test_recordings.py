@@ -1,7 +1,6 @@
 """Built-in recordings: the index, the figures of the runs, and no access to other files."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from helpers.tiny_runs import finished
@@ -15,7 +14,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder with two recordings, and a trace that the index does not name."""
     place = tmp_path / "recordings"
     place.mkdir()
     for name, rule in (("sampled", Rule.REJECTION), ("copied", Rule.GREEDY), ("private", Rule.GREEDY)):
@@ -56,12 +54,6 @@ def test_without_the_folder_there_are_none(tmp_path, monkeypatch):
     assert recordings.listed() == []
     with pytest.raises(UserError, match="none are installed"):
         recordings.load("copied")
-
-
-def test_figures_saved_in_a_recording_are_computed_again(folder):
-    boasting = replace(finished(), totals={**finished().totals, "speedup": 99.0})
-    (folder / "copied.json").write_text(boasting.to_json(), encoding="utf-8")
-    assert recordings.listed()[1].speedup == finished().totals["speedup"]
 
 
 def test_everything_that_ships_loads():

@@ -3,13 +3,14 @@
 import copy
 import io
 import json
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from helpers.tiny_runs import PROMPT, decode_pieces, decoded, finished
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdemo.cli.terminal import TerminalView
@@ -25,23 +26,12 @@ Trace = dict[str, Any]
 
 @pytest.fixture
 def trace() -> Trace:
-    """Return a good trace as parsed JSON, to be damaged."""
     return json.loads(finished().to_json())
 
 
 @pytest.mark.parametrize("kind", [str, str.encode])
 def test_a_byte_order_mark_before_a_trace_is_skipped(trace, kind):
     assert load(kind("\ufeff" + dump(trace))) == load(dump(trace))
-
-
-def rounds(trace: Trace, lane: str = "speculative") -> list[Trace]:
-    """Return the rounds of one lane."""
-    return trace["lanes"][lane]["rounds"]
-
-
-def corrected(trace: Trace) -> Trace:
-    """Return a round with a rejected token."""
-    return next(round_ for round_ in rounds(trace) if round_["emission"]["status"] == "corrected")
 
 
 @pytest.mark.parametrize("rule", list(Rule))
@@ -78,8 +68,8 @@ def test_an_older_trace_takes_the_defaults_of_newer_fields(trace):
 
 
 def test_a_lane_that_was_cut_off_loads(trace):
-    del rounds(trace)[2:]
-    rounds(trace, "baseline").clear()
+    del trace["lanes"]["speculative"]["rounds"][2:]
+    trace["lanes"]["baseline"]["rounds"].clear()
     del trace["lanes"]["draft"]
     *_, end = replay_events(load(dump(trace)))
     assert end["finish"] is None and end["badge"] is None
@@ -104,176 +94,152 @@ def test_stored_figures_are_computed_again(trace):
     assert load(dump(trace)).totals == finished().totals
 
 
-def damaged(*path: str | int, to: Any) -> Callable[[Trace], None]:
-    """Return a change of the value at ``path`` of the first speculative round."""
-
-    def change(trace: Trace) -> None:
-        place = rounds(trace)[0]
-        for part in path[:-1]:
-            place = place[part]
-        place[path[-1]] = to
-
-    return change
-
-
-def at_top(**changes: Any) -> Callable[[Trace], None]:
-    """Return a change of fields of the run itself."""
-    return lambda trace: trace.update(changes)
-
-
-def in_config(**changes: Any) -> Callable[[Trace], None]:
-    """Return a change of settings."""
-    return lambda trace: trace["config"].update(changes)
-
-
-DAMAGED: dict[str, tuple[Callable[[Trace], Any], str]] = {
-    "unknown field": (at_top(extra=1), "the file has a field this program does not know, 'extra'"),
-    "missing field": (lambda t: t.pop("device"), "device is missing"),
-    "text for a number": (damaged("index", to="0"), r"rounds\[0\].index must be a whole number"),
-    "truth for a number": (damaged("draft_s", to=True), "draft_s must be a number"),
-    "number for text": (at_top(device=7), "device must be text"),
-    "null for a list": (at_top(prompt_ids=None), "prompt_ids must be a list"),
-    "list for an object": (at_top(lanes=[]), "lanes must be an object"),
-    "number for truth": (damaged("drafted", 0, "compared", to=1), "must be true or false"),
-    "endless number": (damaged("draft_s", to=1e300), "draft_s must be a number"),
-    "half a character": (at_top(device="\ud800"), "lone surrogate"),
-    "half a character as a name": (lambda t: t["versions"].update({"\udfff": "1"}), "lone surrogate"),
-    "long text": (at_top(device="x" * (MAX_PROMPT_CHARS + 1)), "device has 8,001 characters"),
-    "no target name": (lambda t: t["pair"].pop("target"), r"pair\['target'\] is missing"),
-    "no prompt": (at_top(prompt_ids=[]), "prompt_ids is empty"),
-    "bad setting": (in_config(k=99), "config is refused: k must be from 1 to 12"),
-    "unknown setting": (in_config(speed=2), "config is refused: Unknown setting 'speed'"),
-    "settings of no kind": (at_top(config=[]), "config must be an object"),
-    "unknown lane": (
-        lambda t: t["lanes"].update(third=t["lanes"].pop("draft")),
-        r"lanes\['third'\] names a lane that the run's settings do not ask for",
-    ),
-    "lane not asked for": (in_config(draft_alone=False), r"lanes\['draft'\] names a lane"),
-    "no speculative lane": (lambda t: t["lanes"].pop("speculative"), r"lanes\['speculative'\] has no rounds"),
-    "too many rounds": (lambda t: rounds(t).extend(rounds(t)[:1] * 1024), "at most 1,024 are allowed"),
-    "more tokens than asked for": (in_config(max_new_tokens=23), "more than the 23 tokens"),
-    "number of a round": (damaged("index", to=1), r"rounds\[0\].index must be 0"),
-    "position": (damaged("position", to=3), r"rounds\[0\].position must be 1\d"),
-    "round gone": (lambda t: rounds(t).pop(1), r"rounds\[1\].index must be 1"),
-    "rounds after the end": (damaged("finish", to="eos"), r"rounds\[0\] ends the lane"),
-    "unknown end": (damaged("finish", to="tired"), "finish must be one of: length"),
-    "draft too long": (lambda t: rounds(t)[0].update(drafted=rounds(t)[0]["drafted"] * 5), "at most 12"),
-    "draft in the baseline": (
-        lambda t: rounds(t, "baseline")[0].update(drafted=rounds(t)[0]["drafted"]),
-        r"lanes\['baseline'\].rounds\[0\].drafted must be empty in this lane",
-    ),
-    "pending on disk": (damaged("drafted", 0, "status", to="pending"), "a verdict that contradicts"),
-    "accepted after discarded": (
-        lambda t: corrected(t)["drafted"].append({**corrected(t)["drafted"][0], "status": "accepted"}),
-        "a verdict that contradicts",
-    ),
-    "accepted but not compared": (
-        lambda t: next(k for r in rounds(t) for k in r["drafted"] if k["status"] == "accepted").update(
-            compared=False
-        ),
-        r"drafted\[0\] has a verdict that contradicts",
-    ),
-    "two rejected": (
-        lambda t: corrected(t)["drafted"].extend(
-            [next(k for k in corrected(t)["drafted"] if k["rejected"])] * 2
-        ),
-        "a verdict that contradicts",
-    ),
-    "bonus after a rejection": (
-        lambda t: corrected(t)["emission"].update(status="bonus"),
-        "must be corrected",
-    ),
-    "correction of nothing": (
-        lambda t: rounds(t, "baseline")[0]["emission"].update(status="corrected"),
-        "emission.status must be bonus here",
-    ),
-    "nothing emitted": (lambda t: corrected(t).update(emission=None), "emission is missing"),
-    "nothing emitted at the end": (lambda t: rounds(t)[-1].update(emission=None), "emission is missing"),
-    "none rejected": (
-        lambda t: next(k for k in corrected(t)["drafted"] if k["rejected"]).update(
-            rejected=False, compared=False
-        ),
-        "follows discarded tokens of which none was rejected",
-    ),
-    "chance above 1": (damaged("drafted", 0, "raw_p", to=1.5), r"drafted\[0\].raw_p must be a probability"),
-    "chance below 0": (damaged("drafted", 0, "q", to=-0.1), r"drafted\[0\].q must be a probability"),
-    "chance of the target's token": (
-        damaged("emission", "prob", to=2),
-        "emission.prob must be a probability",
-    ),
-    "chance of an alternative": (
-        lambda t: rounds(t)[0]["emission"]["top"][1].__setitem__(1, 7.0),
-        r"emission.top\[1\]\[1\] must be a probability",
-    ),
-    "alternative of three": (
-        lambda t: rounds(t)[0]["emission"]["top"][1].append(7.0),
-        r"emission.top\[1\] must be a list of 2",
-    ),
-    "six alternatives": (
-        lambda t: rounds(t)[0]["emission"]["top"].append([1, 0.0]),
-        "emission.top has 6 entries; at most 5",
-    ),
-    "negative seconds": (damaged("verify_s", to=-1e-9), "verify_s must be 0 or a positive number of seconds"),
-    "seconds too few to divide by": (damaged("other_s", to=1e-300), "other_s must be 0 or a positive"),
-    "short calibration": (
-        lambda t: t["calibration"].update(v=t["calibration"]["v"][:3]),
-        r"calibration.v must have 4 entries at least",
-    ),
-    "free passes": (lambda t: t["calibration"]["v"].__setitem__(0, 0.0), "calibration.v must be positive"),
-    "timeless step": (lambda t: t["calibration"].update(step_s=0.0), "calibration.step_s must be positive"),
-    "draft that pays": (lambda t: t["calibration"].update(c=-1.0), "calibration.c must not be negative"),
-    "piece gone": (
-        lambda t: t["pieces"].pop(str(rounds(t)[0]["emission"]["id"])),
-        r"pieces has no entry for token \d+, which the run shows",
-    ),
-    "piece of the prompt gone": (lambda t: t["pieces"].pop(str(t["prompt_ids"][0])), "which the run shows"),
-    "special without a piece": (at_top(specials=[4_000_000]), "4000000, which specials names"),
-    "piece in no base64": (
-        lambda t: t["pieces"].update({"5": "!!!"}),
-        r"pieces\['5'\] must be base64 of at most 1,024 bytes",
-    ),
-    "piece in odd letters": (lambda t: t["pieces"].update({"5": "é==="}), r"pieces\['5'\] must be base64"),
-    "piece too long": (
-        lambda t: t["pieces"].update({"5": "AAAA" * (MAX_PIECE_BYTES // 3 + 1)}),
-        "must be base64",
-    ),
-    "piece of no number": (lambda t: t["pieces"].update({" 5": ""}), r"pieces\[' 5'\] is no whole number"),
-    "number below 0": (at_top(prompt_ids=[-1]), r"prompt_ids\[0\] must be a whole number from 0"),
-    "number beyond all": (at_top(prompt_ids=[2**64]), r"prompt_ids\[0\] must be a whole number from 0"),
-}
+GONE = object()
+FIRST = "lanes speculative rounds 0"
+ALONE = "lanes baseline rounds 0"
+DAMAGED = [
+    ("extra", 1, "extra is a field that this program does not know"),
+    ("__proto__", {"x": 1}, "__proto__ is a field that this program does not know"),
+    ("a\nb", 1, r"\['a\\nb'\] is a field that"),
+    ("device", GONE, "device is missing"),
+    (f"{FIRST} index", "0", r"lanes.speculative.rounds\[0\].index must be a whole number"),
+    (f"{FIRST} draft_s", True, "draft_s must be a number"),
+    (f"{FIRST} draft_s", 1e300, "draft_s must be less than"),
+    (f"{FIRST} draft_s", -1e-9, "draft_s must be greater than or equal to 0"),
+    (f"{FIRST} other_s", 1e-300, "other_s must be 0 or a positive number of seconds"),
+    (f"{FIRST} drafted 0 compared", 1, r"drafted\[0\].compared must be true or false"),
+    ("device", 7, "device must be text"),
+    ("device", "\ud800", "device has half of a character pair"),
+    ("device", "x" * (MAX_PROMPT_CHARS + 1), "device has more than 8,000 characters"),
+    ("versions \udfff", "1", "lone surrogate"),
+    ("versions", {str(number): "1" for number in range(33)}, "versions has more than 32 entries"),
+    ("totals", {str(number): 1 for number in range(257)}, "one of its objects has more than 256 names"),
+    ("lanes", [], "lanes must be an object"),
+    ("pair target", GONE, "pair.target is missing"),
+    ("prompt_ids", None, "prompt_ids must be a list"),
+    ("prompt_ids", [], "prompt_ids is empty"),
+    ("prompt_ids", [-1], r"prompt_ids\[0\] must be greater than or equal to 0"),
+    ("prompt_ids", [2**64], r"prompt_ids\[0\] must be less than or equal to 4294967295"),
+    ("config", [], "config must be an object"),
+    ("config k", 99, "config is refused: k must be from 1 to 12"),
+    ("config speed", 2, "config is refused: Unknown setting 'speed'"),
+    ("config draft_alone", False, "lanes.draft is a lane that the run's settings do not ask for"),
+    ("config max_new_tokens", 23, "more than the 23 tokens"),
+    ("lanes third", {}, "lanes.third is a lane that the run's settings do not ask for"),
+    ("lanes speculative", GONE, "lanes.speculative has no rounds"),
+    ("lanes speculative rounds", lambda rounds: rounds[:1] * 1025, "has more than 1,024 entries"),
+    ("lanes speculative rounds 1", GONE, r"rounds\[1\].index must be 1"),
+    (f"{FIRST} index", 1, r"rounds\[0\].index must be 0"),
+    (f"{FIRST} position", 3, r"rounds\[0\].position must be 1\d"),
+    (f"{FIRST} finish", "eos", r"rounds\[0\] ends the lane"),
+    (f"{FIRST} finish", "tired", "finish must be 'length', 'eos', 'context' or 'stopped'"),
+    (f"{FIRST} drafted", lambda drafted: drafted * 5, "has more than 12 entries"),
+    (f"{ALONE} drafted", lambda _: [DRAFTED], "baseline.rounds.0..drafted must be empty in this lane"),
+    (f"{FIRST} drafted 0 status", "pending", "a verdict that contradicts"),
+    ("CORRECTED drafted", lambda drafted: [*drafted, DRAFTED], "a verdict that contradicts"),
+    ("ACCEPTED compared", False, r"drafted\[0\] has a verdict that contradicts"),
+    ("CORRECTED drafted", lambda drafted: [*drafted, REJECTED, REJECTED], "a verdict that contradicts"),
+    ("CORRECTED emission status", "bonus", "must be corrected"),
+    ("CORRECTED emission", None, "emission is missing"),
+    ("REJECTED", lambda token: {**token, "rejected": False, "compared": False}, "but none of them was rej"),
+    (f"{ALONE} emission status", "corrected", "emission.status must be bonus here"),
+    ("lanes speculative rounds -1 emission", None, "emission is missing"),
+    (f"{FIRST} drafted 0 raw_p", 1.5, r"drafted\[0\].raw_p must be less than or equal to 1.001"),
+    (f"{FIRST} drafted 0 q", -0.1, r"drafted\[0\].q must be greater than or equal to 0"),
+    (f"{FIRST} emission prob", 2, "emission.prob must be less than"),
+    (f"{FIRST} emission top 1 1", 7.0, r"emission.top\[1\]\[1\] must be less than"),
+    (f"{FIRST} emission top 1", [1, 0.5, 7.0], r"emission.top\[1\]\[2\] is one value too many"),
+    (f"{FIRST} emission top", lambda top: [*top, [1, 0.0]], "emission.top has more than 5 entries"),
+    ("calibration v", lambda costs: costs[:3], "calibration.v must have at least 4 entries"),
+    ("calibration v 0", 0.0, "calibration.v must be positive"),
+    ("calibration step_s", 0.0, "calibration.step_s must be positive"),
+    ("calibration c", -1.0, "calibration.c must not be negative"),
+    ("pieces SHOWN", GONE, r"pieces has no entry for token \d+, which the run shows"),
+    ("pieces PROMPT", GONE, "which the run shows"),
+    ("specials", [4_000_000], "4000000, which specials lists"),
+    ("pieces 5", "!!!", r"pieces\[5\] must be base64 of at most 1,024 bytes"),
+    ("pieces 5", "é===", r"pieces\[5\] must be base64"),
+    ("pieces 5", "AAAA" * (MAX_PIECE_BYTES // 3 + 1), r"pieces\[5\] must be base64"),
+    ("pieces 5", 7, r"pieces\[5\] must be base64"),
+    ("pieces 05", "", r"pieces\['05'\] is not a token id"),
+    ("pieces", [], "pieces must be an object"),
+]
+DRAFTED = json.loads(dump(asdict(finished().lanes["speculative"].rounds[0].drafted[0])))
+REJECTED = {**DRAFTED, "status": "discarded", "compared": True, "rejected": True}
 
 
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_trace_is_refused_with_the_place(trace, name):
-    change, words = DAMAGED[name]
-    change(trace)
+def damage(trace: Trace, path: str, value: Any) -> None:
+    rounds = trace["lanes"]["speculative"]["rounds"]
+    corrected = next(i for i, one in enumerate(rounds) if one["emission"]["status"] == "corrected")
+    kept = [token["status"] == "accepted" for token in rounds[corrected]["drafted"]]
+    accepting = next(i for i, one in enumerate(rounds) if one["drafted"][0]["status"] == "accepted")
+    for word, place in {
+        "REJECTED": f"CORRECTED drafted {kept.index(False)}",
+        "CORRECTED": f"lanes speculative rounds {corrected}",
+        "ACCEPTED": f"lanes speculative rounds {accepting} drafted 0",
+        "SHOWN": str(rounds[0]["emission"]["id"]),
+        "PROMPT": str(trace["prompt_ids"][0]),
+    }.items():
+        path = path.replace(word, place)
+    *way, last = path.split(" ")
+    inner: Any = trace
+    for part in way:
+        inner = inner[int(part) if isinstance(inner, list) else part]
+    key = int(last) if isinstance(inner, list) else last
+    if value is GONE:
+        del inner[key]
+    else:
+        inner[key] = value(inner[key]) if callable(value) else value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"), DAMAGED, ids=[f"{number} {case[0]!a}" for number, case in enumerate(DAMAGED)]
+)
+def test_a_damaged_trace_is_refused_with_the_place(trace, path, value, words):
+    damage(trace, path, value)
     with pytest.raises(UserError, match=f"^This trace is damaged: .*{words}") as caught:
         load(json.dumps(trace))
     assert is_one_sentence(str(caught.value))
 
 
+HOSTILE: dict[str, dict[str, Any]] = {
+    "bad ids": {"prompt_ids": [-1] * 500_000},
+    "unknown fields": {str(number): 1 for number in range(300_000)},
+    "bad pieces": {"pieces": {str(number): 1 for number in range(262_000)}},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_many_bad_items_are_refused_at_the_first(trace, name):
+    text = json.dumps({**trace, **HOSTILE[name]})
+    begin = time.process_time()
+    json.loads(text)
+    parsed = time.process_time() - begin
+    with pytest.raises(UserError, match="This trace is damaged: "):
+        load(text)
+    assert time.process_time() - begin < 4 * parsed + 0.5
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ("", "no JSON from character 1 on"),
-        ("[]", "not a specdemo trace"),
-        ("null", "not a specdemo trace"),
-        ('{"version": true}', "not a specdemo trace"),
-        ('{"version": 99}', "version 99, made by a newer specdemo; update"),
-        ('{"version": 0}', "version 0; this program reads version 1"),
+        ("", r"not valid JSON \(character 1\)"),
+        ("[]", "not a trace; choose one"),
+        ("null", "not a trace; choose one"),
+        ('{"version": true}', "not a trace; choose one"),
+        ('{"version": 99}', "version 99, written by a newer specdemo; update"),
+        ('{"version": 0}', "version 0; this program reads versions 1 and 2"),
         ('{"version": 1}', "damaged: config is missing"),
-        ('{"version": NaN}', "no JSON"),
-        ('{"version": ' + "9" * 5000 + "}", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
-        (b"\x1f\x8b\x08" + b"\0" * 900, "no JSON"),
+        ('{"version": NaN}', "not valid JSON"),
+        ('{"version": ' + "9" * 5000 + "}", "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"\x1f\x8b\x08" + b"\0" * 900, "not valid JSON"),
         ('{"version": 1, "version": 1}', "damaged: one of its objects has the same name twice"),
         ('{"version": 1, "totals": {"__proto__": {}, "__proto__": 1}}', "the same name twice"),
-        ('{"version": 1e400}', "not a specdemo trace"),
-        ('{"version": "1"}', "not a specdemo trace"),
-        ('{"version": 1, "__proto__": {"x": 1}}', "a field this program does not know, '__proto__'"),
-        ('{"version": 1, "constructor": "alert(1)"}', "does not know, 'constructor'"),
-        ("[" * 1_000_000, "no JSON"),
-        ('{"totals":' * 1_000_000, "no JSON"),
+        ('{"version": 1e400}', "not a trace; choose one"),
+        ('{"version": "1"}', "not a trace; choose one"),
+        ("[" * 1_000_000, "not valid JSON"),
+        ('{"totals":' * 1_000_000, "not valid JSON"),
         (b" " * (MAX_BYTES + 1), "too large; a trace has at most 16,000,000 bytes"),
     ],
     ids=lambda value: str(value[:20]),
@@ -316,6 +282,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_a_mutated_trace_plays_or_is_refused_in_a_sentence(data):
     trace = json.loads(finished(data.draw(st.sampled_from(list(Rule)))).to_json())
@@ -324,6 +291,7 @@ def test_a_mutated_trace_plays_or_is_refused_in_a_sentence(data):
     plays_or_is_refused(json.dumps(trace))
 
 
+@settings(max_examples=30)
 @given(st.data())
 def test_a_file_with_broken_bytes_plays_or_is_refused_in_a_sentence(data):
     text = bytearray(finished().to_json().encode())
@@ -334,7 +302,6 @@ def test_a_file_with_broken_bytes_plays_or_is_refused_in_a_sentence(data):
 
 
 def mutate(trace: Trace, draw: Callable[..., Any]) -> None:
-    """Replace, remove or double a value at a random place."""
     place: Any = trace
     while True:
         keys = list(place) if isinstance(place, dict) else list(range(len(place)))
@@ -357,7 +324,6 @@ def mutate(trace: Trace, draw: Callable[..., Any]) -> None:
 
 
 def plays_or_is_refused(data: str | bytes) -> None:
-    """Check that a file that loads plays to its end, as JSON for the browser and in a terminal."""
     try:
         run = load(data)
     except UserError as caught:
@@ -371,5 +337,4 @@ def plays_or_is_refused(data: str | bytes) -> None:
 
 
 def is_one_sentence(text: str) -> bool:
-    """Return whether a text is one printable line that ends with a period."""
     return text.isprintable() and text.endswith(".") and len(text) < 300

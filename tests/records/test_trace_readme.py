@@ -26,7 +26,6 @@ CLASSES = (Run, RunConfig, Lane, Round, Token, TargetToken, Alternative, Calibra
 
 
 def documented(name):
-    """Return the names in the first column of the table under a heading."""
     [section] = re.findall(rf"^## {name}\n(.*?)(?=^## |\Z)", DOCUMENT, re.DOTALL | re.MULTILINE)
     cells = re.findall(r"^\|(.*?)\|", section, re.MULTILINE)
     return [field for cell in cells for field in re.findall(r"`(\w+)`", cell)]

@@ -30,6 +30,9 @@ def seconds(rounds: list[Times]) -> float:
     return sum(times.count * (times.draft_s + times.verify_s + times.rest_s) for times in rounds)
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
 @pytest.mark.parametrize("name", ["days", "email", "too-long", "five", "story-sampled", "same-noise"])
 def test_the_run_s_own_draft_length_gives_its_passes_and_seconds(name):
     run = recordings.load(name)
@@ -71,14 +74,9 @@ def test_real_runs_with_another_draft_length_are_within_the_bounds(rule):
 )
 def test_rounds_are_counted_by_hand(k, alpha, rounds):
     assert expected_rounds([True, True, False, True, None], k, alpha, 6) == pytest.approx(rounds)
-
-
-def test_unknown_tokens_branch_with_their_probability():
     # The first token is accepted in a quarter of all cases; then the target adds the second.
     assert expected_rounds([None, False], 1, 0.25, 99) == {1: 1.75}
-
-
-def test_a_draft_ends_where_the_run_has_no_room():
+    # A draft ends where the run has no room.
     assert expected_rounds([True, True, True, False], 4, 0.5, 4) == {3: 1.0}
     assert expected_rounds([False, False, False], 4, 0.5, 3) == {2: 1.0, 1: 1.0, 0: 1.0}
 
