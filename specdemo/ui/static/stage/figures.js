@@ -32,7 +32,7 @@ const LABELS = {
   },
   diverges: ({ draft_divergence, draft_alone_tokens: tokens }, rule, ended) => {
     if (hasResidual(rule)) return "another sample, not compared token by token";
-    if (divergence !== null) return `differs from the target at token ${divergence + 1}`;
+    if (draft_divergence !== null) return `differs from the target at token ${draft_divergence + 1}`;
     if (!tokens) return "";
     return ended ? "no token differs" : "no token differs so far";
   },
