@@ -38,7 +38,7 @@ test("where other libraries' texts part, each way names the token it wrote first
     { text: " and", alone: 21.5, verified: null },
   ];
   const apart = { identical: false, divergence: 34, gap: 0.125, candidates };
-  const words = "token 35: target alone “␣with” 21.63, “␣and” 21.50; with drafts “␣and” lower, “␣with” 21.38";
+  const words = "differ at token 35; logits: target alone “␣with” 21.63, “␣and” 21.50; with drafts “␣and” lower, “␣with” 21.38";
   assert.deepEqual(rowWords(apart), { same: false, words });
 });
 

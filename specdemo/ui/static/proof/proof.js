@@ -200,7 +200,7 @@ function lastCell({ speedup, gap, identical }) {
  */
 export function rowWords({ identical, divergence, gap, candidates }) {
   if (identical) return { same: true, words: "identical" };
-  if (candidates) return { same: false, words: `token ${divergence + 1}: ${candidateWords(candidates)}` };
+  if (candidates) return { same: false, words: `differ at token ${divergence + 1}; logits: ${candidateWords(candidates)}` };
   const close = gap === null ? "" : `; the target's two most likely tokens are ${percent(gap)} apart`;
   return { same: false, words: `differ at token ${divergence + 1}${close}` };
 }
