@@ -1,13 +1,12 @@
 """The quiz in the browser, and the link that takes a class to a lesson or question."""
 
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 from helpers.accessible import assert_accessible
-from helpers.replay import RECORDING
 from helpers.stand_in import planted
-from helpers.visitor import FRAMES, run_to_end
+from helpers.visitor import FRAMES, WIDER, run_to_end
 from helpers.waiting import until
 from playwright.sync_api import expect
 
@@ -15,16 +14,13 @@ from specdemo.quiz.questions import QUESTIONS
 
 NUMBERS = range(1, len(QUESTIONS) + 1)
 COST = next(number for number, question in zip(NUMBERS, QUESTIONS, strict=True) if question.name == "cost")
-FALLS = (planted(alpha_compared=0.4, speedup=1.6), planted(alpha_compared=0.0, speedup=0.8))
+FALLS = (planted(alpha_compared=0.4, speedup=1.6), planted(alpha_compared=0.4, speedup=0.8))
 """Outcomes that support the third option of the question about the draft's cost."""
 CLOSE = (planted(speedup=1.7), planted(speedup=1.4))
 SETTINGS = (
     "prompt=Once%20%3Ca%3E%20%26%20for%20all&k=5&temperature=0.8&rule=shared-noise&seed=7&max_new_tokens=33"
 )
 HOSTILE = "<img src=x onerror=document.title='pwned'>${document.title='pwned'}"
-OUTSIDE = """() => [...document.querySelectorAll('#quiz *, .sd-learn *')]
-    .filter(part => part.checkVisibility() && part.getBoundingClientRect().right > innerWidth + 1)
-    .map(part => part.outerHTML.slice(0, 80))"""
 RESULT, QUESTION = f"[data-result='{COST}']", f"[data-question='{COST}']"
 BAR_LENGTHS = "all => all.map(bar => bar.getBoundingClientRect().width)"
 
@@ -79,11 +75,11 @@ def test_a_prediction_is_asked_for_then_measured_and_found_right(open_page, serv
     assert page.inner_text(f"{RESULT} .sd-quiz-why") == option.why
     cells = page.locator(f"{RESULT} :is(thead th, td b)").all_inner_texts()
     sides = ["each step computed once", "each step computed 8 times"]
-    assert cells == [*sides, "40%", "0%", "1.60×", "0.80×", "100%", "100%"]
+    assert cells == [*sides, "40%", "40%", "1.60×", "0.80×", "100%", "100%"]
     page.evaluate(FRAMES)
     lengths = page.eval_on_selector_all(".sd-quiz-results td i", BAR_LENGTHS)
     assert lengths[-1] > 100
-    assert [round(length / lengths[-1], 2) for length in lengths] == [0.4, 0, 1, 0.5, 1, 1]
+    assert [round(length / lengths[-1], 2) for length in lengths] == [0.4, 0.4, 1, 0.5, 1, 1]
     assert "a planted machine" in page.inner_text(f"{RESULT} footer")
     assert page.locator("[data-measured]").all_inner_texts() == [f"C\n{option.text}"]
     assert page.locator(f"{QUESTION} input:enabled").count() == 0, "it stands"
@@ -126,7 +122,7 @@ def test_all_eight_in_turn_on_a_phone_and_remembered(open_page, service):
         assert page.locator("[data-question]:visible").count() == 1
         predict(page, number, 0)
         run_it(page, number)
-        assert page.evaluate(OUTSIDE) == [], number
+        assert page.evaluate(WIDER, 390) == [], number
         if number < len(QUESTIONS):
             page.click(f"[data-result='{number}'] footer button")
             assert f"question={number + 1}" in page.url
@@ -235,20 +231,9 @@ def test_a_class_link_brings_back_lesson_prompt_and_settings(open_page, service,
     assert before == after
     asked = {"prompt": "Once <a> & for all", "k": 5, "rule": "shared-noise", "seed": 7, "max_new_tokens": 33}
     assert before.items() >= asked.items()
-
-
-@pytest.mark.slow
-def test_a_class_link_has_the_widgets_as_they_are_and_the_recording_that_plays(open_page, url):
-    page = open_page(query=f"lesson=2&trace={RECORDING}")
-    page.wait_for_selector(".sd[data-state=playing]")
-    page.click("#tab-run-button")
-    page.fill("#prompt textarea", "changed & not run")
-    page.check("#auto input")
-    page.click("#tab-learn-button")
-    asked = parse_qs(class_link(page, url))
-    assert (asked["lesson"], asked["trace"], asked["k"]) == (["2"], [RECORDING], ["auto"])
-    assert asked["prompt"] == ["changed & not run"]
-    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
-    page.click("[data-role=class-link]")
-    expect(page.locator("[data-role=class-told]")).to_have_text("Copy it from the address bar.")
-    assert parse_qs(urlsplit(page.url).query)["prompt"] == asked["prompt"]
+    link = first.url
+    first.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
+    first.click("#tab-learn-button")
+    first.click("[data-role=class-link]")
+    expect(first.locator("[data-role=class-told]")).to_have_text("Copy it from the address bar.")
+    assert link != first.url and "prompt=Once" in first.url
