@@ -1,6 +1,6 @@
 """A service that stands in for the real one.
 
-Runs and proofs are replayed, games and quizzes follow a plan, and the lab measures a tiny pair.
+Runs and proofs are replayed; games, quizzes and the points of the lab are made up.
 """
 
 import base64
@@ -8,17 +8,23 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
+from itertools import islice
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from helpers.replay import Event, proved, recorded
 from helpers.tiny import tiny_pair
 from helpers.waiting import PATIENCE_S, until
 
+from specdemo.lab.experiments import Plan
 from specdemo.lab.lab_events import lab_events
 from specdemo.lab.lab_request import LabRequest
+from specdemo.lab.points import ContrastPoint, Point, SweepPoint, ThroughputPoint
+from specdemo.lab.throughput import ROWS
 from specdemo.pairs.live import calibration_events
 from specdemo.pairs.pair import Pair
 from specdemo.play.class_drafts import ClassRequest, class_judged
@@ -96,8 +102,32 @@ def planted(same: bool = True, **figures: Any) -> Outcome:
 
 
 @cache
-def _measured_pair() -> Pair:
+def _tiny_pair() -> Pair:
     return tiny_pair()
+
+
+def planted_points(plan: Plan) -> Iterator[Point]:
+    """Yield the points of a plan with made-up figures; the speedup falls from 1.9 by 0.1 a point."""
+    if not plan.settings:
+        yield from (
+            ThroughputPoint(rows, plan.k, 0.6, 1.0, 1.5, 1.5, 0.1, 2 / rows, 50.0, 60.0) for rows in ROWS
+        )
+    for place, setting in enumerate(plan.settings):
+        speedup = 1.9 - place / 10
+        spread = (1, speedup, speedup - 0.1, speedup + 0.1, 50 * speedup, 50.0)
+        point = SweepPoint(setting.x, setting.label, *spread, 0.6, 2.2, 0.1, 1.1, speedup, speedup, True)
+        contrast = setting.contrast
+        yield ContrastPoint(contrast.name, contrast.title, setting.side, point) if contrast else point
+
+
+_PATCHING = Lock()
+
+
+def lab_events_of(request: LabRequest, count: int | None = None) -> list[Event]:
+    """Return the events of an experiment that ended after ``count`` made-up points; None measures all."""
+    measure = "specdemo.lab.lab_events.measure_plan"
+    with _PATCHING, patch(measure, lambda _, plan, stop: islice(planted_points(plan), count)):
+        return list(lab_events(_tiny_pair(), request, lambda: False))
 
 
 _LETTERS: Any = SimpleNamespace(encoded=letters, text=text_of, specials=frozenset())
@@ -137,7 +167,7 @@ class StandIn:
             JobKind.CLASS: self._class,
             JobKind.QUIZ: self._quiz,
             JobKind.MEASURE: self._measure,
-            JobKind.CALIBRATE: lambda *_: calibration_events(_measured_pair()),
+            JobKind.CALIBRATE: lambda *_: calibration_events(_tiny_pair()),
         }
         try:
             yield from of_kind[kind](request, stop)
@@ -224,11 +254,12 @@ class StandIn:
         yield verdict_event(number, question, *both)
 
     def _measure(self, asked: LabRequest, stop: Stop) -> Iterator[Event]:
-        """Measure a tiny pair on little text, whatever the request."""
-        request = replace(asked, settings={**asked.settings, "max_new_tokens": 4}, prompts=1)
-        for event in lab_events(_measured_pair(), request, stop):
+        for event in lab_events_of(asked):
             if event["type"] == "point":
                 self._pace(stop)
+                if stop():
+                    yield lab_events_of(asked, self.served)[-1]
+                    return
                 self.served += 1
             if self.fault and self.served > 1:
                 raise UserError(self.fault)

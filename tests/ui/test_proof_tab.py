@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.replay import Event, proved, recorded
-from helpers.visitor import press_and_wait, run_to_end
+from helpers.visitor import WIDER, press_and_wait, run_to_end
 
 from specdemo.ui.component import STATIC
 
@@ -18,18 +18,6 @@ BARS = """([lane, bars]) => {
     return String(data?.find(trace => trace.uid === lane)?.x) === String(bars); }"""
 NAMES = """() => [...document.querySelectorAll('[data-role=chart] .yaxislayer-above text')]
     .map(text => text.textContent)"""
-FILLED = "role => document.querySelector(`[data-role=${role}]`).data?.[0].x.length > 1"
-WIDER = """width => [...document.querySelectorAll('#tab-proof *')].filter(node => {
-    const box = node.getBoundingClientRect();
-    return box.width && box.right > width + 1 && !node.closest('.sd-sr, svg'); })
-    .map(node => node.outerHTML.slice(0, 80))"""
-CUT = """() => [...document.querySelectorAll('#proofs :is(p, h2, button), .sd-proof :is(p, b, span, td)')]
-    .filter(node => node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== 'inline')
-    .map(node => node.outerHTML.slice(0, 80))"""
-SMALL = """() => [...document.querySelectorAll('#tab-proof *')].filter(node => node.getClientRects().length
-    && [...node.childNodes].some(child => child.nodeType === Node.TEXT_NODE && child.textContent.trim())
-    && parseFloat(getComputedStyle(node).fontSize) < 16 && !node.closest('svg, .sd-sr, .sr-only'))
-    .map(node => node.outerHTML.slice(0, 80))"""
 
 
 @pytest.fixture
@@ -56,44 +44,8 @@ def texts_of(page: Any, part: str) -> list[str]:
     return page.locator(part).all_inner_texts()
 
 
-def test_the_greedy_audit_shows_each_prompt_and_sums_up(proof_page, service):
-    page = proof_page()
-    page.fill("#proofs input[type=number] >> nth=0", "4")
-    prove(page, "greedy")
-    assert service.requests[-1].items() >= {"proof": "greedy", "prompts": 4}.items()
-    rows = [event["row"] for event in proved("greedy") if event["type"] == "row"]
-    assert texts_of(page, "[data-role=rows] th") == [row["prompt"].replace("\n", " ") for row in rows]
-    assert texts_of(page, "[data-role=rows] td[data-same=true]") == ["identical"] * len(rows)
-    assert page.inner_text("[data-role=rows] tr >> nth=0 >> td:last-child") == f"{rows[0]['speedup']:.2f}×"
-    assert page.inner_text("[data-role=words]") == "Identical, token for token."
-    assert page.inner_text("[data-role=sentence]") == proved("greedy")[-1]["sentence"]
-    assert not page.is_visible("[data-role=samples]")
-
-
-@pytest.mark.slow
-def test_a_divergent_text_is_shown_with_its_gap(proof_page, service):
-    service.proof = proved("greedy")
-    service.proof[2]["row"] |= {"identical": False, "divergence": 6, "gap": 0.0004, "prompt": HOSTILE}
-    service.proof[-1] |= {"verdict": "different", "words": "Not identical."}
-    page = proof_page()
-    prove(page, "greedy")
-    parting = page.locator("td[data-same=false]")
-    assert parting.inner_text() == "differ at token 7; the target's top two tokens are <0.1% apart"
-    assert page.get_attribute("[data-role=words]", "data-kind") == "different"
-    assert page.text_content("[data-role=rows] tr >> nth=1 >> th") == HOSTILE
-    assert page.locator("#tab-proof img").count() == 0 and "pwned" not in page.title()
-
-
-@pytest.mark.slow
-def test_the_sampled_audit_takes_its_own_settings(proof_page, service):
-    page = proof_page()
-    page.fill("#proofs input[type=number] >> nth=1", "3")
-    page.fill("#proofs input[type=number] >> nth=2", "1.2")
-    prove(page, "shared-noise")
-    asked = {"proof": "shared-noise", "prompts": 3, "temperature": 1.2}
-    assert service.requests[-1].items() >= asked.items()
-    assert page.locator("[data-role=rows] tr").count() == 4
-    assert page.inner_text("[data-role=words]") == "Identical, token for token."
+def fill(page: Any, field: int, value: str) -> None:
+    page.fill(f"#proofs input[type=number] >> nth={field}", value)
 
 
 def shipped(name: str) -> list[Event]:
@@ -102,15 +54,98 @@ def shipped(name: str) -> list[Event]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def assert_samples_shown(page: Any, end: Event) -> None:
+    [kinds, *others], texts = end["others"], end["texts"]
+    for place, lane in enumerate(("speculative", "baseline")):
+        bars = [text[1 + place] for text in texts] + [others[place]] * bool(kinds)
+        page.wait_for_function(BARS, arg=[lane, bars])
+    for name in ("total_variation", "p_value", "alpha", "drawn", "passes_saved"):
+        assert figure(page, name) == end[name], name
+    assert page.inner_text("[data-role=reading]") == end["reading"]
+
+
+def test_an_audit_shows_each_prompt_and_a_wrong_rule_is_caught(proof_page, service):
+    page = proof_page()
+    fill(page, 0, "4")
+    prove(page, "greedy")
+    prove(page, "greedy")  # clears the first
+    assert service.requests[-1].items() >= {"proof": "greedy", "prompts": 4}.items()
+    rows = [event["row"] for event in proved("greedy") if event["type"] == "row"]
+    assert texts_of(page, "[data-role=rows] th") == [row["prompt"].replace("\n", " ") for row in rows]
+    assert texts_of(page, "[data-role=rows] td[data-same=true]") == ["identical"] * len(rows)
+    assert page.inner_text("[data-role=rows] tr >> nth=0 >> td:last-child") == f"{rows[0]['speedup']:.2f}×"
+    assert page.inner_text("[data-role=words]") == "Identical, token for token."
+    assert page.inner_text("[data-role=sentence]") == proved("greedy")[-1]["sentence"]
+    assert not page.is_visible("[data-role=samples]")
+    page.locator("#proof-rule label").nth(1).click()
+    prove(page, "distribution")
+    assert not page.is_visible("[data-role=audit]")
+    assert service.requests[-1]["rule"] == "accept-everything"
+    assert_samples_shown(page, proved("accept_everything")[-1])
+    assert page.inner_text("[data-role=words]") == "Caught: not the target's distribution."
+    assert page.get_attribute("[data-role=words]", "data-kind") == "different"
+    assert page.locator("[data-role=band][data-outside]").count() == 1
+
+
+@pytest.mark.slow
+def test_the_true_rule_is_accepted_and_the_sampled_audit_has_its_own_settings(proof_page, service):
+    page = proof_page()
+    prove(page, "distribution")
+    assert service.requests[-1] == {
+        "proof": "distribution",
+        "prompts": 8,
+        "temperature": 0.8,
+        "draws": 2000,
+        "rule": "true-rule",
+        "prompt": "The sea is",
+    }
+    assert_samples_shown(page, proved("true_rule")[-1])
+    assert page.inner_text("[data-role=words]") == "Accepted: no difference beyond chance."
+    assert page.get_attribute("[data-role=words]", "data-kind") == "distribution"
+    assert page.locator("[data-role=band][data-outside]").count() == 0
+    assert page.locator("[data-role=why]:visible").count() == 0, "the explanation is shown once"
+    fill(page, 1, "3")
+    fill(page, 2, "1.2")
+    prove(page, "shared-noise")
+    asked = {"proof": "shared-noise", "prompts": 3, "temperature": 1.2}
+    assert service.requests[-1].items() >= asked.items()
+    assert page.is_visible("[data-role=audit]") and not page.is_visible("[data-role=samples]")
+    prove(page, "shared-noise")
+    assert page.locator("[data-role=rows] tr").count() == 4
+    assert page.inner_text("[data-role=words]") == "Identical, token for token."
+
+
+@pytest.mark.slow
+def test_hostile_text_is_taken_literally_in_the_table_and_the_chart(proof_page, service):
+    service.proof = proved("greedy")
+    service.proof[2]["row"] |= {"identical": False, "divergence": 6, "gap": 0.0004, "prompt": HOSTILE}
+    service.proof[-1] |= {"verdict": "different", "words": "Not identical."}
+    page = proof_page()
+    prove(page, "greedy")
+    words = "differ at token 7; the target's two most likely tokens are <0.1% apart"
+    assert page.inner_text("td[data-same=false]") == words
+    assert page.get_attribute("[data-role=words]", "data-kind") == "different"
+    assert page.text_content("[data-role=rows] tr >> nth=1 >> th") == HOSTILE
+    service.proof = proved("true_rule")
+    for event in service.proof:
+        if event.get("texts"):
+            event["texts"][0][0], event["texts"][1][0] = HOSTILE, MARKUP
+    page.fill("#proof-prompt :is(textarea, input)", HOSTILE)
+    prove(page, "distribution")
+    assert service.requests[-1]["prompt"] == HOSTILE
+    page.wait_for_function(f"({NAMES})()[0]?.startsWith('<img src=x')")
+    assert page.evaluate(NAMES)[1] == MARKUP
+    assert page.locator("#tab-proof img").count() == 0 and "pwned" not in page.title()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_an_address_shows_the_recorded_comparison_without_a_model(open_page, service, width):
     page = open_page(query="proof=other-libraries", width=width)
     page.wait_for_selector(".sd-proof[data-state=ended]:visible")
     rows = [event["row"] for event in shipped("other-libraries") if event["type"] == "row"]
-    assert page.locator("[data-role=rows] td[data-same=false]").count() == sum(
-        not row["identical"] for row in rows
-    )
+    different = sum(not row["identical"] for row in rows)
+    assert page.locator("[data-role=rows] td[data-same=false]").count() == different
     cells = texts_of(page, "[data-role=rows] td:last-child")
     gaps = [float(text.removeprefix("≥ ").split()[0]) for text in cells]
     assert gaps == pytest.approx([row["gap"] for row in rows], abs=6e-4)
@@ -118,13 +153,12 @@ def test_an_address_shows_the_recorded_comparison_without_a_model(open_page, ser
     assert page.inner_text("[data-role=recorded]").startswith("Recorded earlier: SmolLM2-135M")
     assert page.inner_text("[data-role=sentence]") == shipped("other-libraries")[-1]["sentence"]
     assert service.requests == []
-    assert page.evaluate("() => document.documentElement.scrollWidth") == width
-    assert page.evaluate(WIDER, width) == [] and page.evaluate(CUT) == []
+    assert page.evaluate(WIDER, width) == []
     assert_accessible(page, "#tab-proof", state="recorded")
 
 
 @pytest.mark.slow
-def test_the_switch_verifies_as_other_libraries_do(proof_page, service):
+def test_the_switch_verifies_like_other_libraries(proof_page, service):
     service.proof = shipped("other-libraries")
     page = proof_page()
     page.click("[data-recorded=typical]")
@@ -137,52 +171,6 @@ def test_the_switch_verifies_as_other_libraries_do(proof_page, service):
     assert service.requests[-1]["proof"] == "other-libraries"
     assert page.inner_text("[data-role=why]") == service.proof[-1]["reading"]
     assert not page.is_visible("[data-role=recorded]") and "proof=" not in page.url
-
-
-def assert_samples_shown(page: Any, end: Event) -> None:
-    [kinds, *others], texts = end["others"], end["texts"]
-    for place, lane in enumerate(("speculative", "baseline")):
-        bars = [text[1 + place] for text in texts] + [others[place]] * bool(kinds)
-        page.wait_for_function(BARS, arg=[lane, bars])
-    for name in ("total_variation", "p_value", "alpha", "drawn", "passes_saved"):
-        assert figure(page, name) == end[name], name
-
-
-@pytest.mark.slow
-def test_the_true_rule_is_accepted(proof_page, service):
-    page = proof_page()
-    prove(page, "distribution")
-    end = proved("true_rule")[-1]
-    assert service.requests[-1] == {
-        "proof": "distribution",
-        "prompts": 8,
-        "temperature": 0.8,
-        "draws": 2000,
-        "rule": "true-rule",
-        "prompt": "The sea is",
-    }
-    assert_samples_shown(page, end)
-    assert page.inner_text("[data-role=words]") == "Accepted: no difference beyond chance."
-    assert page.get_attribute("[data-role=words]", "data-kind") == "distribution"
-    assert page.locator("[data-role=band][data-outside]").count() == 0
-    assert page.inner_text("[data-role=reading]") == end["reading"]
-    assert page.locator("[data-role=why]:visible").count() == 0, "the explanation is shown once"
-    page.wait_for_function(f"text => ({NAMES})().join(' ').includes(text)", arg=end["texts"][0][0].strip())
-
-
-@pytest.mark.parametrize(
-    ("place", "name"), [(1, "accept_everything"), pytest.param(2, "no_residual", marks=pytest.mark.slow)]
-)
-def test_a_wrong_rule_is_caught(proof_page, service, place, name):
-    page = proof_page()
-    page.locator("#proof-rule label").nth(place).click()
-    prove(page, "distribution")
-    assert service.requests[-1]["rule"] == name.replace("_", "-")
-    assert_samples_shown(page, proved(name)[-1])
-    assert page.inner_text("[data-role=words]") == "Caught: not the target's distribution."
-    assert page.get_attribute("[data-role=words]", "data-kind") == "different"
-    assert page.locator("[data-role=band][data-outside]").count() == 1
-    assert page.inner_text("[data-role=reading]") == proved(name)[-1]["reading"]
 
 
 @pytest.mark.slow
@@ -205,49 +193,20 @@ def test_the_samples_grow_and_stop_keeps_them(proof_page, service):
 
 
 @pytest.mark.slow
-def test_a_second_proof_clears_the_first(proof_page):
+def test_bad_settings_are_refused_in_a_sentence(proof_page, service):
     page = proof_page()
-    prove(page, "distribution")
-    prove(page, "greedy")
-    assert page.is_visible("[data-role=audit]") and not page.is_visible("[data-role=samples]")
-    prove(page, "greedy")
-    assert page.locator("[data-role=rows] tr").count() == 4
-
-
-@pytest.mark.slow
-def test_text_of_models_is_taken_literally_in_the_chart(proof_page, service):
-    service.proof = proved("true_rule")
-    for event in service.proof:
-        if event.get("texts"):
-            event["texts"][0][0], event["texts"][1][0] = HOSTILE, MARKUP
-    page = proof_page()
-    page.fill("#proof-prompt :is(textarea, input)", HOSTILE)
-    prove(page, "distribution")
-    assert service.requests[-1]["prompt"] == HOSTILE
-    page.wait_for_function(f"({NAMES})()[0]?.startsWith('<img src=x')")
-    names = page.evaluate(NAMES)
-    assert names[1] == MARKUP
-    assert page.locator("#tab-proof img").count() == 0 and "pwned" not in page.title()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        (0, "900", "prompts must be from 1 to 48, not 900."),
-        (0, "", "prompts must be a whole number from 1 to 48, not None."),
-        (2, "0", "temperature must be from 0.001 to 2, not 0."),
-        (3, "99999", "draws must be from 1 to 10000, not 99999."),
-    ],
-)
-def test_bad_settings_are_refused_in_a_sentence(proof_page, service, field, value, words):
-    page = proof_page()
-    page.fill(f"#proofs input[type=number] >> nth={field}", value)
-    prove(page, ("greedy", None, "shared-noise", "distribution")[field], "error")
-    assert page.inner_text("[data-role=error]:visible") == words
+    for field, value, button, words in (
+        (0, "900", "greedy", "prompts must be from 1 to 48, not 900."),
+        (0, "", "greedy", "prompts must be a whole number from 1 to 48, not None."),
+        (2, "0", "shared-noise", "temperature must be from 0.001 to 2, not 0."),
+        (3, "99999", "distribution", "draws must be from 1 to 10000, not 99999."),
+    ):
+        fill(page, field, value)
+        prove(page, button, "error")
+        assert page.inner_text("[data-role=error]:visible") == words
+        fill(page, field, "1")
     assert service.requests == []
-    page.fill(f"#proofs input[type=number] >> nth={field}", "1")
-    prove(page, ("greedy", None, "shared-noise", "distribution")[field])
+    prove(page, "greedy")
 
 
 @pytest.mark.slow
@@ -264,28 +223,15 @@ def test_the_badge_of_a_sampled_run_opens_this_tab(open_page, service):
 
 
 @pytest.mark.slow
-def test_axe_finds_nothing_serious(proof_page):
-    page = proof_page()
-    assert_accessible(page, "#tab-proof", state="idle")
-    prove(page, "greedy")
-    assert_accessible(page, "#tab-proof", state="audited")
-    page.locator("#proof-rule label").nth(1).click()
-    prove(page, "distribution")
-    page.wait_for_function(FILLED, arg="chart")
-    assert_accessible(page, "#tab-proof", state="caught")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1280, 720), (390, 844)], ids=str)
-def test_nothing_is_cut_or_small(proof_page, size):
+def test_results_fit_and_axe_finds_nothing_serious(proof_page, size):
     width, height = size
     page = proof_page(width=width, height=height)
+    assert_accessible(page, "#tab-proof", state="idle")
+    page.locator("#proof-rule label").nth(2).click()
     for proof in ("greedy", "distribution"):
         prove(page, proof)
-        assert page.evaluate("() => document.documentElement.scrollWidth") == width
         assert page.evaluate(WIDER, width) == []
-        assert page.evaluate(CUT) == []
-        assert page.evaluate(SMALL) == []
-    page.wait_for_function(FILLED, arg="chart")
-    box = page.locator("[data-role=chart]").bounding_box()
-    assert box["width"] > (340 if width < 900 else 700)
+        assert_accessible(page, "#tab-proof", state=proof)
+    assert_samples_shown(page, proved("no_residual")[-1])
+    assert page.locator("[data-role=chart]").bounding_box()["width"] > (340 if width < 900 else 700)

@@ -28,7 +28,7 @@ function figure() {
 test("an audited prompt is identical, or parts somewhere, with the gap as far as it is known", () => {
   assert.deepEqual(rowWords({ identical: true, divergence: null, gap: null }), { same: true, words: "identical" });
   const apart = { identical: false, divergence: 16, gap: 0.0123 };
-  assert.deepEqual(rowWords(apart), { same: false, words: "differ at token 17; the target's top two tokens are 1.2% apart" });
+  assert.deepEqual(rowWords(apart), { same: false, words: "differ at token 17; the target's two most likely tokens are 1.2% apart" });
   assert.equal(rowWords({ ...apart, gap: null }).words, "differ at token 17");
 });
 
@@ -38,7 +38,7 @@ test("where other libraries' texts part, each way names the token it wrote first
     { text: " and", alone: 21.5, verified: null },
   ];
   const apart = { identical: false, divergence: 34, gap: 0.125, candidates };
-  const words = "token 35: alone “␣with” 21.63, “␣and” 21.50; with drafts “␣and” lower, “␣with” 21.38";
+  const words = "differ at token 35; logits: target alone “␣with” 21.63, “␣and” 21.50; with drafts “␣and” lower, “␣with” 21.38";
   assert.deepEqual(rowWords(apart), { same: false, words });
 });
 
@@ -60,10 +60,10 @@ test("what is done is said in a sentence", () => {
   const drawing = { proof: "distribution", draws: 2000, prompt: "A dog is", max_new_tokens: 3, temperature: 1, top_k: 4 };
   assert.equal(startWords(drawing), "Drawing 3 tokens after “A dog is”, 2,000 times each way (temperature 1, top-4)");
   const audit = { proof: "greedy", prompts: 8, temperature: 0, max_new_tokens: 48 };
-  assert.equal(startWords(audit), "Writing 48 tokens after each of 8 prompts, twice, greedily");
+  assert.equal(startWords(audit), "Writing 48 tokens after each of 8 prompts, with and without drafts, greedily");
   const sampled = startWords({ ...audit, proof: "shared-noise", temperature: 0.8 });
-  assert.match(startWords({ ...audit, proof: "other-libraries" }), /twice, greedily, as other libraries do$/);
-  assert.match(sampled, /twice, at temperature 0.8 with shared noise$/);
+  assert.match(startWords({ ...audit, proof: "other-libraries" }), /with and without drafts, greedily, like other libraries$/);
+  assert.match(sampled, /with and without drafts, at temperature 0.8 with shared noise$/);
 });
 
 test("figures are the server's, and unknown ones are dashes", () => {
@@ -75,9 +75,9 @@ test("figures are the server's, and unknown ones are dashes", () => {
   assert.equal(words.passes_saved, "13,899");
   assert.equal(words["drawn-words"], "draws of 2,000 each way, in 11.4 s");
   assert.equal(words["passes-words"], "model passes reused, 47 computed");
-  assert.equal(words["band-words"], "by chance alone about 0.070, rarely over 0.093");
+  assert.equal(words["band-words"], "expected by chance: about 0.070, rarely over 0.093");
   const judged = figureWords({ ...SAMPLES, p_value: 0.45 }, { rule: "true-rule", significance: 0.0001 });
-  assert.equal(judged["p-words"], "χ² p-value; below 0.0001 they differ");
+  assert.equal(judged["p-words"], "χ² p-value; below 0.0001 the distributions differ");
   const none = figureWords({ drawn: 0, draws: 10 }, { rule: "accept-everything" });
   assert.deepEqual([none.total_variation, none.alpha, none.passes_saved], ["–", "–", "–"]);
   assert.match(none["alpha-words"], / under this rule$/);

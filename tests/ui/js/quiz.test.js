@@ -20,8 +20,8 @@ test("a prediction is right, wrong, or cannot be judged", () => {
 test("the score counts what was called", () => {
   const answers = [answer(0, 0), answer(1, 0), answer(2, null)];
   assert.equal(scoreWords([], 3), "No answers yet");
-  assert.equal(scoreWords(answers.slice(0, 2), 3), "1 of 2 predicted");
-  assert.equal(scoreWords(answers, 3), "All done: 1 of 2 predicted, 1 too close to call");
+  assert.equal(scoreWords(answers.slice(0, 2), 3), "1 of 2 predicted correctly");
+  assert.equal(scoreWords(answers, 3), "All done: 1 of 2 predicted correctly, 1 too close to call");
 });
 
 test("an address names a question that there is, or none", () => {

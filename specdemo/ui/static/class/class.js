@@ -124,7 +124,7 @@ class ClassTab {
 
   // Handles refusals only. After a network failure, or if the server is busy, the next post tries again.
   failed(error, message) {
-    if (error.status === NOT_FOUND) this.close("The class is over: the server was restarted or did not hear from this page for too long.");
+    if (error.status === NOT_FOUND) this.close("The class is over, because the server restarted or this page was offline for too long.");
     else if (error.status === CONFLICT && error.message.startsWith("Another window")) this.close(error.message, true);
     else if (error.status === CONFLICT) this.relay.restart();
     else if (REFUSED.includes(error.status)) {
@@ -146,7 +146,7 @@ class ClassTab {
     const request = content ? { method: "POST", body: JSON.stringify(content), headers } : { headers };
     const response = await fetch(url, { ...request, signal: AbortSignal.timeout(TIMEOUT_MS) });
     if (response.ok) return response.headers.get("content-type").includes("json") ? response.json() : response.blob();
-    const { error = "The server could not be reached." } = await response.json().catch(() => ({}));
+    const { error = "The server could not be reached; try again." } = await response.json().catch(() => ({}));
     throw Object.assign(new Error(error), { status: response.status });
   }
 
@@ -165,7 +165,7 @@ class ClassTab {
       write(this.roles.said, "Link copied.");
     } catch {
       getSelection().selectAllChildren(this.roles.link); // browsers allow copying under https only
-      write(this.roles.said, "This browser does not allow copying; the link is selected, copy it yourself.");
+      write(this.roles.said, "This browser does not allow copying. The link is selected; press Ctrl+C.");
     }
   }
 
@@ -188,7 +188,7 @@ class ClassTab {
     const { end } = this.roles;
     if (isSure) end.dataset.sure = "true";
     else delete end.dataset.sure;
-    end.textContent = isSure ? "Press again to end it for everybody" : "End the class";
+    end.textContent = isSure ? "Press again to end" : "End the class";
   }
 
   /**
@@ -245,7 +245,7 @@ function shortAddress(link) {
   return link.replace(/^https?:\/\//, "").replace(/\/[^/]*$/, "");
 }
 
-const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "Time is up. The target is checking the drafts…" };
+const PHASE_WORDS = { open: "Students are writing the next words.", judging: "Time is up. The target is verifying the drafts…" };
 
 class ClassGames {
   /** `send` posts a message to the class; `fetchGame()` resolves to the game in the form that students get. */

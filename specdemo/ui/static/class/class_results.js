@@ -108,5 +108,5 @@ function targetText(ids, pieces) {
 
 /** How many answers or drafts are of students who are not here; empty if all are here. */
 export function absentWords(absent) {
-  return absent ? `, ${absent} without a student here` : "";
+  return absent ? `, ${absent} from absent students` : "";
 }

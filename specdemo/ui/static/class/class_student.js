@@ -120,7 +120,7 @@ class StudentPage {
 }
 
 function stateWords(follows, tab) {
-  if (!follows) return "You are looking around on your own.";
+  if (!follows) return "You have left the teacher’s view.";
   if (!(tab in tables.tabs) || FOLLOWED_TABS.includes(tab)) return "You are following your teacher.";
   return `Your teacher is on the tab “${tables.tabs[tab]}”; look at the projector.`;
 }
@@ -265,7 +265,7 @@ class Drafting {
     const { phase, results, error } = this.game;
     if (phase === "open") return this.form();
     if (phase === "judged") return this.results(results);
-    return element("p", "", phase === "failed" ? error : "Time is up. The target is checking the drafts…");
+    return element("p", "", phase === "failed" ? error : "Time is up. The target is verifying the drafts…");
   }
 
   results(results) {
@@ -288,7 +288,7 @@ class Drafting {
     this.name.value = recallInTab(NAME_KEY) ?? "";
     this.sent = undefined;
     this.clock = element("b", "sd-game-clock");
-    const note = isOpen ? "Everybody will see all drafts, and the nicknames of the best." : "Only you will see your draft, unless most of the class writes the same.";
+    const note = isOpen ? "Everybody will see all drafts and the best nicknames." : "Only you will see your draft, unless most of the class writes the same.";
     const fields = isOpen ? [this.words, this.name] : [this.words];
     const form = element("form", "sd-game-form", ...fields, element("button", "sd-button", "Send"), this.clock, element("small", "", note));
     onSubmit(form, () => this.sendDraft());

@@ -231,7 +231,7 @@ class ConditionsSection {
     for (const group of new Set(conditions.map((condition) => condition.group))) {
       const members = conditions.filter((condition) => condition.group === group);
       const cards = members.map(({ name }) => this.cards.get(name).node);
-      this.roles.conditions.append(element("section", "", element("h3", "", `It ${group} …`), ...cards));
+      this.roles.conditions.append(element("section", "", element("h3", "", `Speculative decoding ${group} …`), ...cards));
     }
   }
 

@@ -20,8 +20,8 @@ const ROUND_COSTS = {
 };
 const CHOICE_WORDS = {
   measured: "Draft and verification take turns, as in the run.",
-  hidden: "At best: the next draft is ready whenever a verification ends, so a round costs the longer of the two.",
-  free: "The draft takes no time.",
+  hidden: "At best, the next draft is ready when a verification ends, so a round takes as long as the longer of the two.",
+  free: "Drafting takes no time.",
 };
 
 /**
@@ -54,10 +54,10 @@ export function bestLength(lengths, draft, delayS, aloneS) {
 
 /** A sentence about what the run shows of a draft length, whose speedup is between `low` and `high`. */
 export function certaintyWords(k, low, high, unknown) {
-  if (k === AS_DRAFTED) return "The rounds are those of the run.";
-  if (times(low) === times(high)) return `k = ${k}: the run shows whether each draft token is accepted.`;
+  if (k === AS_DRAFTED) return "The draft lengths are those of the run.";
+  if (times(low) === times(high)) return `k = ${k}: the run shows for each draft token whether it is accepted.`;
   const tokens = unknown === 1 ? "1 token was" : `${unknown} tokens were`;
-  return `k = ${k}: between ${times(low)} and ${times(high)}, because ${tokens} never drafted; α stands in for them.`;
+  return `k = ${k}: between ${times(low)} and ${times(high)}, because ${tokens} never drafted. The estimate uses the run’s α.`;
 }
 
 export class WhatIfSection {
@@ -109,15 +109,15 @@ export class WhatIfSection {
     const even = breakEvenDelay(expected, draft, aloneS);
     const best = bestLength(lengths, draft, delayMs / 1000, aloneS);
     showSlider(delay, `${delayMs} ms`);
-    showSlider(length, k === AS_DRAFTED ? "as drafted" : String(k));
+    showSlider(length, k === AS_DRAFTED ? "as in the run" : String(k));
     roles["what-if-speedup"].textContent = times(speedups[1]);
     roles["what-if-speedup"].toggleAttribute("data-slower", speedups[1] < 1);
-    roles["what-if-even"].textContent = even === null ? "none: slower anyway" : `${(1000 * even).toFixed(1)} ms`;
+    roles["what-if-even"].textContent = even === null ? "none: slower even at 0 ms" : `${(1000 * even).toFixed(1)} ms`;
     roles["what-if-best"].textContent = `${best.k} (${times(best.speedup)})`;
     const trip = delayMs ? ["The target alone needs no round trips."] : [];
     const drawn = lengths.filter((other) => other.k !== AS_DRAFTED);
     const isHiddenFree = drawn.every((other) => speedup(other.expected, "hidden") === speedup(other.expected, "free"));
-    const same = isHiddenFree ? [`No draft takes longer than its verification${delayMs ? " and round trip" : ""}, so the curves of hidden and free drafts coincide.`] : [];
+    const same = isHiddenFree ? [`No draft takes longer than its verification${delayMs ? " and round trip" : ""}, so the curves “hidden” and “free” coincide.`] : [];
     roles["what-if-words"].textContent = [CHOICE_WORDS[draft], ...trip, ...same, certaintyWords(k, low, high, unknown)].join(" ");
     return this.chart.show(this.figures, ({ data }) => {
       for (const trace of data) {

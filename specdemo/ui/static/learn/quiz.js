@@ -120,7 +120,7 @@ class Quiz {
   measure(name) {
     const index = this.questions.findIndex((question) => question.name === name);
     if (index < 0) return;
-    if (this.running !== null) return announceMeasured(name, { error: "Another question is being measured; wait for its end." });
+    if (this.running !== null) return announceMeasured(name, { error: "Another question is being measured; wait until it has ended." });
     this.go(index);
     this.start();
     this.button.click();

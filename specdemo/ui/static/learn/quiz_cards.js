@@ -28,7 +28,7 @@ export function scoreWords(answers, count) {
   const right = outcomes.filter((outcome) => outcome === "right").length;
   const close = outcomes.filter((outcome) => outcome === "close").length;
   const done = outcomes.length === count ? "All done: " : "";
-  return `${done}${right} of ${outcomes.length - close} predicted${close ? `, ${close} too close to call` : ""}`;
+  return `${done}${right} of ${outcomes.length - close} predicted correctly${close ? `, ${close} too close to call` : ""}`;
 }
 
 export class QuestionCard {
@@ -104,7 +104,7 @@ export class ResultCard {
   }
 
   showStopped() {
-    this.node.replaceChildren(element("p", "sd-quiz-note", "Stopped before both runs were measured. Run it again for a verdict."));
+    this.node.replaceChildren(element("p", "sd-quiz-note", "Stopped before both runs were measured. Press “Run it” for a verdict."));
   }
 
   show(answer) {

@@ -6,7 +6,7 @@ import { Board, DraftBox, MODEL } from "./play_board.js";
 
 const OWN = "own";
 const WELCOME = [
-  "You are the draft model. Write the next few words; the target keeps those that it would have written itself.",
+  "You are the draft model. Write the next few words; the target accepts those that it would have written itself.",
   "You are two draft models. Each writes the next few words in secret; the target verifies both drafts.",
 ];
 
@@ -69,7 +69,7 @@ class Play {
     const { roles, root } = this;
     const { value } = roles.opening;
     const opening = value === OWN ? roles["own-text"].value : this.openings[value].text;
-    if (!opening.trim()) return this.fail("The text is empty; write how it starts.");
+    if (!opening.trim()) return this.fail("The text is empty; write its first words.");
     this.game = new Game(opening, Number(root.querySelector("[name=sd-players]:checked").value), this.turns());
     root.dataset.players = this.game.players;
     this.board.begin(this.game);
@@ -122,8 +122,8 @@ class Play {
     const { roles, game } = this;
     const isAlone = game.players === 1;
     const isLast = game.player === game.players - 1;
-    roles.who.textContent = isAlone ? "Your next words" : `Player ${game.player + 1}'s next words (the other player looks away)`;
-    roles.send.textContent = isLast ? (isAlone ? "Draft" : "Draft both") : "Pass on";
+    roles.who.textContent = isAlone ? "Your next words" : `Player ${game.player + 1}'s next words (player ${2 - game.player} looks away)`;
+    roles.send.textContent = isLast ? (isAlone ? "Verify" : "Verify both") : "Next player";
     this.box.open(this.returned[game.player] ?? "");
   }
 

@@ -74,7 +74,7 @@ export class Board {
       fill(words, `cut: “${cut.trim()}”`, false);
       cells.append(words);
     }
-    const count = round.drafted.length ? `${acceptedCount(round)} of ${round.drafted.length}` : "nothing";
+    const count = round.drafted.length ? `${acceptedCount(round)} of ${round.drafted.length}` : "no draft";
     return element("div", "sd-play-row", element("h4", "", name), cells, element("p", "sd-play-count", count));
   }
 

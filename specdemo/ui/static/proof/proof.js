@@ -174,7 +174,7 @@ class ProofView {
     this.roles.band.toggleAttribute("data-empty", !band);
     for (const [name, share] of Object.entries(band ?? {})) style.setProperty(`--${name}`, `${100 * share}%`);
     this.roles.band.toggleAttribute("data-outside", Boolean(band) && event.total_variation > event.noise_high);
-    const words = band ? `${decimals(event.total_variation)}; by chance alone up to ${decimals(event.noise_high)}` : "No samples yet";
+    const words = band ? `${decimals(event.total_variation)}; expected by chance: up to ${decimals(event.noise_high)}` : "No samples yet";
     this.roles.band.setAttribute("aria-label", words);
   }
 }
@@ -200,8 +200,8 @@ function lastCell({ speedup, gap, identical }) {
  */
 export function rowWords({ identical, divergence, gap, candidates }) {
   if (identical) return { same: true, words: "identical" };
-  if (candidates) return { same: false, words: `token ${divergence + 1}: ${candidateWords(candidates)}` };
-  const close = gap === null ? "" : `; the target's top two tokens are ${percent(gap)} apart`;
+  if (candidates) return { same: false, words: `differ at token ${divergence + 1}; logits: ${candidateWords(candidates)}` };
+  const close = gap === null ? "" : `; the target's two most likely tokens are ${percent(gap)} apart`;
   return { same: false, words: `differ at token ${divergence + 1}${close}` };
 }
 
@@ -210,7 +210,7 @@ function candidateWords([own, other]) {
   const shown = ({ text }, logit) => `“${blankMarks(text)}” ${logit === null ? "lower" : logit.toFixed(2)}`;
   const alone = [own, other].map((one) => shown(one, one.alone));
   const verified = [other, own].map((one) => shown(one, one.verified));
-  return `alone ${alone.join(", ")}; with drafts ${verified.join(", ")}`;
+  return `target alone ${alone.join(", ")}; with drafts ${verified.join(", ")}`;
 }
 
 /** A sentence that describes the test that has started. */
@@ -218,8 +218,8 @@ export function startWords({ proof, prompts, temperature, max_new_tokens: tokens
   if (proof === "distribution") {
     return `Drawing ${tokens} tokens after “${prompt}”, ${thousands(draws)} times each way (temperature ${temperature}, top-${topK})`;
   }
-  const how = { greedy: "greedily", [OTHERS]: "greedily, as other libraries do" }[proof] ?? `at temperature ${temperature} with shared noise`;
-  return `Writing ${tokens} tokens after each of ${prompts} prompts, twice, ${how}`;
+  const how = { greedy: "greedily", [OTHERS]: "greedily, like other libraries" }[proof] ?? `at temperature ${temperature} with shared noise`;
+  return `Writing ${tokens} tokens after each of ${prompts} prompts, with and without drafts, ${how}`;
 }
 
 /** A p-value with one or two significant digits. */
@@ -251,11 +251,11 @@ export function figureWords(event, { rule, significance }) {
     alpha: event.alpha === null || event.alpha === undefined ? "–" : percent(event.alpha),
     drawn: thousands(drawn),
     passes_saved: thousands(event.passes_saved),
-    "p-words": event.p_value === undefined ? "χ² p-value, known at the end" : `χ² p-value; below ${significance} they differ`,
+    "p-words": event.p_value === undefined ? "χ² p-value, known at the end" : `χ² p-value; below ${significance} the distributions differ`,
     "alpha-words": `acceptance rate α${byRule}`,
     "drawn-words": `draws${stopped} each way${seconds === undefined ? "" : `, in ${seconds.toFixed(1)} s`}`,
     "passes-words": `model passes reused${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,
-    "band-words": `by chance alone about ${decimals(event.noise_mean)}, rarely over ${decimals(event.noise_high)}`,
+    "band-words": `expected by chance: about ${decimals(event.noise_mean)}, rarely over ${decimals(event.noise_high)}`,
   };
 }
 
