@@ -30,7 +30,7 @@ const LABELS = {
     if (identical === false) return `differs from token ${divergence + 1}`;
     return alone ? "same probabilities" : "same text?";
   },
-  diverges: ({ draft_divergence, draft_alone_tokens: tokens }, rule, ended) => {
+  diverges: ({ draft_divergence: divergence, draft_alone_tokens: tokens }, rule, ended) => {
     if (hasResidual(rule)) return "another sample, not compared token by token";
     if (divergence !== null) return `differs from the target at token ${divergence + 1}`;
     if (!tokens) return "";
