@@ -83,7 +83,9 @@ def test_the_words_of_the_static_copy_are_hidden(open_page):
 @pytest.mark.slow
 def test_a_page_at_rest_reads_no_clock_and_new_tokens_restyle_little(played, browser):
     page = played("greedy")
-    until(lambda: page.evaluate(CLOCK_READINGS) == 0)  # the counter of Gradio's loading screen has been stopped
+    until(
+        lambda: page.evaluate(CLOCK_READINGS) == 0
+    )  # the counter of Gradio's loading screen has been stopped
     press(page, "to-start")
     before = len(tokens(page))
     counts = restyled(browser, page, lambda: press(page, *["phase-on"] * 12))
