@@ -1,8 +1,18 @@
-"""Pausing, stepping, scrubbing and pacing a run that has arrived, in real Chromium."""
+"""Pausing, stepping, scrubbing and pacing a run that has arrived: all views show the same rounds."""
 
 import pytest
 from helpers.replay import faster, recorded, rounds
-from helpers.visitor import FRAMES, assert_figures, clock, press, scrub, stage_state, tokens
+from helpers.visitor import (
+    FRAMES,
+    assert_figures,
+    clock,
+    figures,
+    press,
+    run_to_end,
+    scrub,
+    stage_state,
+    tokens,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -56,18 +66,6 @@ def figures_at(events: list, time: float) -> dict:
 def set_pace(page, value: str) -> None:
     # A click from a script, because the page offers ten tokens per second only to lessons.
     page.eval_on_selector(f".sd-pace input[value='{value}']", "radio => radio.click()")
-
-
-def test_pause_holds_the_clock(played):
-    page = played("greedy")
-    press(page, "to-start", "play")
-    page.wait_for_function("document.querySelector('[data-role=scrub]').value > 0")
-    assert page.get_attribute("[data-role=play]", "aria-label") == "Pause"
-    press(page, "play")
-    held = clock(page)
-    page.evaluate(FRAMES)
-    assert 0 < clock(page) == held
-    assert page.get_attribute("[data-role=play]", "aria-label") == "Play"
 
 
 def test_phase_steps_take_a_round_from_pending_to_its_verdict(played):
@@ -147,23 +145,23 @@ def test_each_pace_has_its_label_and_speed(played):
         press(page, "play")
 
 
-def test_the_closing_sentence_stands_at_the_end_only(played):
+def test_play_pauses_at_the_end_and_then_restarts(played):
     page = played("greedy")
-    sentence = page.locator("[data-role=sentence]")
-    assert sentence.is_visible()
-    press(page, "to-start")
-    assert sentence.is_hidden()
-    press(page, "play", "play", "to-end")
-    assert sentence.is_visible()
-
-
-def test_play_at_the_end_restarts(played):
-    page = played("greedy")
+    sentence, play = page.locator("[data-role=sentence]"), page.locator("[data-role=play]")
     everything = len(tokens(page))
+    assert sentence.is_visible()
     press(page, "play")
     page.wait_for_selector(".sd[data-state=playing] .sd-token[data-status=pending]")
     assert len(tokens(page)) < everything
-    assert page.locator("[data-role=sentence]").is_hidden()
+    assert sentence.is_hidden()
+    assert play.get_attribute("aria-label") == "Pause"
+    press(page, "play")
+    held = clock(page)
+    page.evaluate(FRAMES)
+    assert 0 < clock(page) == held
+    assert play.get_attribute("aria-label") == "Play"
+    press(page, "to-end")
+    assert sentence.is_visible()
 
 
 def test_the_pace_is_remembered(open_page):
@@ -190,3 +188,55 @@ def test_a_switch_shows_old_discards(played):
     assert page.locator(".sd-tick:visible").count() == 0
     page.uncheck("[data-role=show-discards]")
     assert tokens(page) == shrunk
+
+
+SHOWN = """() => ({
+    passes: Number(document.querySelector('[data-lane=speculative] .sd-passes b').textContent),
+    chart: Number(document.querySelector('.sd-live-layer').dataset.rounds),
+    clock: Number(document.querySelector('[data-role=scrub]').value),
+    ended: document.querySelector('.sd').dataset.state === 'ended' })"""
+STRIP = """count => {
+    const strip = document.querySelector('[data-role=rounds]');
+    const canvas = strip.querySelector('canvas');
+    const pen = canvas.getContext('2d');
+    // The left edge of each column, filled or drawn, as strong as it was played.
+    const strong = index => pen.getImageData(18 * index, canvas.height - 3, 1, 1).data[3] > 200;
+    const indices = Array.from({ length: count }, (_, index) => index);
+    return [Number(strip.getAttribute('aria-valuenow')), indices.map(strong)]; }"""
+OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
+
+
+@pytest.mark.parametrize("recording", ["greedy", "rejection"])
+def test_figures_lanes_strip_and_chart_agree_at_every_phase(open_page, service, recording):
+    service.replayed = recorded(recording)
+    events = rounds(service.replayed)
+    page = open_page(width=4000)  # wide enough for columns of 18 whole pixels
+    run_to_end(page)
+    press(page, "to-start")
+    stops, seen = 0, set()
+    while not page.evaluate(SHOWN)["ended"]:
+        press(page, "phase-on")
+        page.evaluate(FRAMES)
+        shown = page.evaluate(SHOWN)
+        settled = shown["passes"]
+        assert shown["chart"] == settled, f"at {shown['clock']} s"
+        at, strong = page.evaluate(STRIP, len(events))
+        assert at == max(1, settled)
+        drafted = [index for index, event in enumerate(events) if event["round"]["drafted"]]
+        assert [strong[index] for index in drafted] == [index < settled for index in drafted]
+        kept = [status for _, status, *_ in tokens(page) if status not in ("pending", "discarded")]
+        if settled:
+            totals = events[settled - 1]["totals"]
+            reported = figures(page)
+            assert {name: reported[name] for name in OF_A_ROUND} == {
+                name: totals[name] for name in OF_A_ROUND
+            }
+            assert len(kept) == totals["tokens"]
+        else:
+            assert not kept and figures(page)["passes"] is None, "nothing is told before a verdict"
+        stops += 1
+        seen.add(settled)
+        if settled == len(events):
+            press(page, "to-end")
+            page.wait_for_selector(".sd[data-state=ended]")
+    assert seen >= set(range(1, len(events) + 1)) and stops > len(events)
