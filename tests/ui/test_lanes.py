@@ -80,6 +80,11 @@ def test_old_discards_are_ticks_that_open_by_click_and_by_key(played):
     page.mouse.click(*ticks.first.evaluate(MIDDLE))
     assert len(tokens(page)) == len(shrunk) + thrown[1]
     page.mouse.click(*ticks.first.evaluate(MIDDLE))
+    page.check("[data-role=show-discards]")
+    everything = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy")))
+    assert len(tokens(page)) == everything and page.locator(".sd-tick:visible").count() == 0
+    page.uncheck("[data-role=show-discards]")
+    assert tokens(page) == shrunk
 
 
 def test_lanes_show_the_same_tokens_on_the_same_rows_and_scroll_together_by_whole_rows(played):

@@ -19,6 +19,9 @@ SMALLER = """([root, px]) => [...document.querySelectorAll(`${root}, ${root} *`)
     .map(node => `${node.tagName}.${node.className} ${node.textContent.trim().slice(0, 30)}`)"""
 PLACES = """() => [...document.querySelectorAll('.sd-lane, .sd-tools > *:not(.sd-told), .sd-bar')]
     .map(node => JSON.stringify(node.getBoundingClientRect()))"""
+WHOLE_LINES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).every(box =>
+    box.scrollHeight - box.scrollTop - box.clientHeight < 1 &&
+    box.clientHeight % parseFloat(getComputedStyle(box).lineHeight) === 0)"""
 LIVE = ("[data-role=rounds]", "[data-plot=race]")
 LABELS = (".sd-claim", ".sd-lane h2", ".sd-rate", ".sd-key", ".sd-passes", ".sd-figure [data-label]")
 SMALL, LARGE = (1280, 720), (1920, 1080)
@@ -89,6 +92,16 @@ def test_a_projector_shows_letters_for_the_last_row(ended, font):
     assert page.locator(".sd-plot:visible, .sd-rounds:visible").count() == 0
     page.check("[data-role=show-charts]")
     assert page.locator(".sd-live .sd-plot:visible").count() == 1 and page.locator(".sd-rounds").is_visible()
+    page.uncheck("[data-role=show-charts]")
+    resize(page, SMALL)
+    page.wait_for_function(WHOLE_LINES)
+    assert_in_the_window(page, 720, "#prompt", "#run", "[data-lane=baseline]", ".sd-transport")
+    assert page.locator("#more").is_hidden()
+    page.reload()
+    page.wait_for_selector("body.sd-projector")
+    page.uncheck("[data-role=projector]")
+    page.wait_for_function(WHOLE_LINES)
+    assert page.locator("#more").is_visible()
 
 
 @pytest.mark.slow

@@ -18,10 +18,6 @@ CUES = """nodes => nodes.map(node => {
     const lines = [style.textDecorationLine, style.textDecorationStyle, style.textDecorationThickness];
     return [style.borderBottomStyle, ...lines, getComputedStyle(node, '::before').content].join(' '); })"""
 CUE = f"node => ({CUES})([node])[0]"
-WHOLE_LINES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).every(box =>
-    box.scrollHeight - box.scrollTop - box.clientHeight < 1 &&
-    box.clientHeight % parseFloat(getComputedStyle(box).lineHeight) === 0)"""
-FONT_SIZE = "node => parseFloat(getComputedStyle(node).fontSize)"
 DEFICIENCIES = ["protanopia", "deuteranopia", "tritanopia", "achromatopsia"]
 SAME_WORD = """keys => {
     const names = keys.map(key => key.textContent);
@@ -91,25 +87,6 @@ def test_the_whole_stage_fits_a_small_projector(open_page, service, theme):
     assert_above_the_fold(page, *ASKED, *shown, "[data-lane=draft]", *CONTROLS)
     open_round(page, 1, 34)
     assert_above_the_fold(page, *ASKED, SPECULATIVE, ".sd-microscope", "[data-role=rounds]", *CONTROLS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("recording", ["greedy", "shared_noise"])
-def test_the_projector_switch_enlarges_and_still_fits(open_page, service, recording):
-    service.replayed = recorded(recording)
-    page = open_page()
-    run_to_end(page)
-    page.check("[data-role=projector]")
-    page.wait_for_function(WHOLE_LINES)
-    assert_above_the_fold(page, "#prompt", "#run", SPECULATIVE, BASELINE, ".sd-figures", ".sd-transport")
-    assert page.locator(".sd-token").first.evaluate(FONT_SIZE) >= 26
-    assert min(page.locator(".sd-figure:visible > b").evaluate_all(f"all => all.map({FONT_SIZE})")) >= 34
-    assert page.locator("#more").is_hidden()
-    page.reload()
-    page.wait_for_selector("body.sd-projector")
-    page.uncheck("[data-role=projector]")
-    page.wait_for_function(WHOLE_LINES)
-    assert page.locator("#more").is_visible()
 
 
 def test_on_a_phone_enter_starts_a_run_whose_parts_all_fit_the_width(open_page, service):
