@@ -7,6 +7,5 @@ from starlette.requests import Request
 
 
 def request_from(address: str | None, session: str | None, **more: Any) -> gr.Request:
-    """Return a request from this address, or an unknown one, with or without a session."""
     scope = {"type": "http", "headers": [], "client": address and (address, 1), **more}
     return gr.Request(Request(scope), session_hash=session)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from helpers.frames import CLOCK_READINGS, restyled
 from helpers.replay import edited, faster, recorded, rounds
 from helpers.visitor import (
     assert_figures,
@@ -27,6 +26,12 @@ RECORDINGS = {
     "rejection": ("speculative", "baseline", "draft"),
     "shared_noise": ("speculative", "baseline", "draft"),
 }
+# Counts how often the page reads the clock within a second.
+CLOCK_READINGS = """() => new Promise(done => {
+    const clock = performance.now;
+    let count = 0;
+    performance.now = () => { count += 1; return clock.call(performance); };
+    setTimeout(() => { performance.now = clock; done(count); }, 1000); })"""
 K = "input[type=range][aria-label*='Draft length k']"
 
 
@@ -78,6 +83,22 @@ def test_the_words_of_the_static_copy_are_hidden(open_page):
         page.click(f"#tab-{tab}-button")
         page.wait_for_selector(f"#tab-{tab}")
         assert page.locator("[data-only=copy]:visible").count() == 0, tab
+
+
+def restyled(browser: Any, page: Any, act: Any) -> list[int]:
+    """Return the number of elements of each style update in the browser during ``act()``."""
+    session, events, ended = browser.new_browser_cdp_session(), [], []
+    session.on("Tracing.dataCollected", lambda more: events.extend(more["value"]))
+    session.on("Tracing.tracingComplete", lambda _: ended.append(True))
+    categories = {"includedCategories": ["devtools.timeline"], "excludedCategories": ["*"]}
+    session.send("Tracing.start", {"transferMode": "ReportEvents", "traceConfig": categories})
+    act()
+    session.send("Tracing.end")
+    while not ended:
+        page.wait_for_timeout(50)
+    session.detach()
+    updates = [event["args"] for event in events if event["name"] == "UpdateLayoutTree"]
+    return [update["elementCount"] for update in updates if update.get("elementCount")]
 
 
 @pytest.mark.slow
