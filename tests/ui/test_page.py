@@ -57,25 +57,6 @@ def test_the_end_of_a_run_shows_its_tokens_texts_and_figures(played, recording):
     assert sorted(shown) == sorted(expected)
 
 
-@pytest.mark.parametrize("recording", ["greedy"])
-def test_the_clocks_and_rounds_of_a_run_give_its_speedup(played, recording):
-    shown = figures(played(recording))
-    count, seconds = {}, {}
-    for name in ("speculative", "baseline"):
-        own = [event["round"] for event in rounds(recorded(recording), name)]
-        seconds[name] = sum(one["draft_s"] + one["verify_s"] + one["other_s"] for one in own)
-        count[name] = len(emitted(recorded(recording), name))
-    per_token = {name: seconds[name] / count[name] for name in count}
-    expected = {
-        "speedup": per_token["baseline"] / per_token["speculative"],
-        "seconds": seconds["speculative"],
-        "baseline_seconds": seconds["baseline"],
-        "tokens_per_s": 1 / per_token["speculative"],
-        "baseline_tokens_per_s": 1 / per_token["baseline"],
-    }
-    assert {name: shown[name] for name in expected} == pytest.approx(expected, rel=1e-9)
-
-
 @pytest.mark.slow
 def test_the_words_of_the_static_copy_are_hidden(open_page):
     page = open_page()
