@@ -195,7 +195,7 @@ def test_a_question_shows_its_recorded_answer_once_it_is_predicted(open_copy):
 
 
 def test_the_lab_computes_in_the_browser(open_copy):
-    page = open_copy("#tab=lab&part=what-if")
+    page = open_copy("#tab=lab")
     page.wait_for_selector("[data-role=theory-chart].js-plotly-plot")
     before = page.inner_text("[data-role=theory-speedup]")
     page.fill("[data-slider=alpha]", "0.9")
