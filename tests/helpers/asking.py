@@ -66,7 +66,6 @@ ENDPOINTS = {
 
 
 def tool_call(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return a message to the MCP server."""
     params = {"name": "generate", "arguments": arguments}
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
@@ -85,8 +84,6 @@ def ways_in(visitor: HttpVisitor, name: str, values: dict[str, Any]) -> dict[str
 
 @dataclass(frozen=True)
 class Odd:
-    """One generated request."""
-
     method: str
     path: str
     body: bytes | None

@@ -23,16 +23,10 @@ PREFIX = "specdemo-class"
 
 @dataclass
 class Student:
-    """One reader of a class.
-
-    Attributes:
-        token: By which the class knows them.
-        seen: ``(id, when)`` of every message, ``when`` by ``time.perf_counter``.
-        types: Of every message.
-    """
+    """One reader of a class."""
 
     token: str
-    seen: list[tuple[int, float]] = field(default_factory=list)
+    seen: list[tuple[int, float]] = field(default_factory=list)  # id and time.perf_counter() of each message
     types: list[str] = field(default_factory=list)
 
     async def watch(self, url: str, code: str) -> None:
@@ -64,8 +58,6 @@ class Student:
 
 
 class Teacher:
-    """The teacher's page as an HTTP client."""
-
     def __init__(self, url: str):
         self.http = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=LIMITS)
         self.url = url
@@ -73,12 +65,10 @@ class Teacher:
         self.secret = ""
 
     async def open(self) -> None:
-        """Open a class."""
         room = (await self.http.post(f"/{PREFIX}", json={"address": self.url})).raise_for_status().json()
         self.code, self.secret = room["code"], room["secret"]
 
     async def tell(self, *messages: dict[str, Any]) -> dict[str, Any]:
-        """Send messages and return the state of the class."""
         return await self.post("teach", {"window": 1, "first": True, "messages": messages})
 
     async def post(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +117,6 @@ async def lesson(
 
 
 def main() -> None:
-    """Print percentiles of one lesson."""
     parser = argparse.ArgumentParser(description="A class of many students on a running app.")
     parser.add_argument("url")
     parser.add_argument("--students", type=int, default=200)

@@ -1,7 +1,7 @@
 """Make a trace small enough to commit: in ``tests``, ``python -m helpers.compact < TRACE.json > OUT.ndjson``.
 
-Rounds figures, keeps the models' top fives for the first rounds only (what the microscope is tested on), and
-leaves out what ``replay.recorded`` fills in again: each round's totals, and whatever is null.
+Rounds figures, keeps the models' top fives for the first rounds only, and leaves out what ``replay.recorded``
+fills in again: each round's totals, and null values.
 """
 
 import json
@@ -18,7 +18,6 @@ TOPS = {"draft_top", "target_top", "top"}
 
 
 def rounded(value: Any) -> Any:
-    """``value`` with its floats to five significant digits."""
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -34,7 +33,6 @@ def without(value: Any, left_out: Callable[[str, Any], bool]) -> Any:
 
 
 def is_top(key: str, _entry: Any) -> bool:
-    """Return True for a top five."""
     return key in TOPS
 
 
@@ -44,7 +42,6 @@ def is_blank(key: str, entry: Any) -> bool:
 
 
 def compact(trace: dict[str, Any]) -> dict[str, Any]:
-    """A smaller trace of the same run."""
     trace = rounded(trace)
     for name, lane in trace["lanes"].items():
         kept = ROUNDS_WITH_TOPS if name == SPECULATIVE else 0
@@ -53,7 +50,6 @@ def compact(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Filter standard input."""
     run = trace_file.load(dump(compact(json.load(sys.stdin))))
     for event in replay_events(run):
         if event["type"] == "start":

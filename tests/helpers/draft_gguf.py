@@ -17,18 +17,12 @@ from specdemo.asset_paths import BUILT_IN_DRAFT
 from specdemo.models.draft_files import load_weights
 from specdemo.pairs.builtin_target import builtin_gguf
 
+# Four bits with a scale and an offset per 32 numbers, the rounding that the draft was trained with.
 FORMAT, FILE_TYPE = GGMLQuantizationType.Q4_1, LlamaFileType.MOSTLY_Q4_1
-"""Four bits with a scale and an offset per 32 numbers, the rounding that the draft was trained with."""
 EMBEDDING = "token_embd.weight"
 
 
 def write_draft_gguf(out: Path) -> None:
-    """Write the draft to ``out``, in place of what was there.
-
-    Raises:
-        UserError: The target's file, whose tokeniser and embedding it shares, cannot be had.
-        OSError: It cannot be written.
-    """
     target = GGUFReader(builtin_gguf())
     config = json.loads((BUILT_IN_DRAFT / "config.json").read_text(encoding="utf-8"))
     writer = GGUFWriter(out, "llama")

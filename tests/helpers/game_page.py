@@ -7,7 +7,6 @@ TURNS = ".sd-play-turns > ol > li"
 
 
 def open_game(open_page: Any, players: int = 1, turns: int = 6, **options: Any) -> Any:
-    """Open the page with a new game before its first turn."""
     page = open_page(**options)
     page.click("#tab-play-button")
     page.wait_for_selector(".sd-play[data-players]")
@@ -19,7 +18,6 @@ def open_game(open_page: Any, players: int = 1, turns: int = 6, **options: Any) 
 
 
 def draft(page: Any, *drafts: str) -> None:
-    """Type each player's words, press Enter and wait for the verdict."""
     before = page.locator(TURNS).count()
     for words in drafts:
         page.fill(BOX, words)

@@ -14,7 +14,6 @@ UNBROKEN = {"COLUMNS": "10000", "NO_COLOR": "1"}
 
 @cache
 def help_pages() -> dict[str, str]:
-    """Return the help of each command, by how it is called."""
     pages = {}
     with patch.dict(os.environ, UNBROKEN):
         for command in COMMANDS:

@@ -11,16 +11,12 @@ from helpers.waiting import PATIENCE_S
 from starlette.requests import Request
 
 API = "/gradio_api"
+# The server closes an idle connection after five seconds; a request on its way at that moment would be lost.
 LIMITS = httpx.Limits(keepalive_expiry=1.0)
-"""No connection is used again after a second: the server closes it after five, as httpx would by itself, and
-what is on its way at that moment is lost."""
-PLAIN = httpx.Client(timeout=PATIENCE_S, limits=LIMITS)
-"""For single requests: httpx's own functions give up after five seconds."""
+PLAIN = httpx.Client(timeout=PATIENCE_S, limits=LIMITS)  # for single requests
 
 
 class HttpVisitor:
-    """Speaks Gradio's protocol over one connection that is kept open."""
-
     def __init__(self, url: str):
         self.http = httpx.Client(base_url=url, timeout=600, limits=LIMITS)
         config = self.http.get("/config").json()
@@ -53,7 +49,6 @@ class HttpVisitor:
         return reply.json()["event_id"]
 
     def messages(self, session: str) -> Iterator[dict[str, Any]]:
-        """Yield the server's messages to a session."""
         with self.http.stream("GET", f"{API}/queue/data", params={"session_hash": session}) as stream:
             for line in stream.iter_lines():
                 if line:
@@ -78,7 +73,6 @@ class HttpVisitor:
         return self.answer(f"{API}/call/{name}/{reply.json()['event_id']}")
 
     def answer(self, path: str) -> tuple[str, Any]:
-        """Return the last event of a stream and its data."""
         event, data = "", None
         with self.http.stream("GET", path) as stream:
             for line in stream.iter_lines():

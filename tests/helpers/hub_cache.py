@@ -37,23 +37,15 @@ def put(cache: Path, name: str, folder: Path, revision: str = NEWEST) -> Path:
 
 
 class Hub:
-    """A hub with the given models; the first reads of ``broken`` files end in the middle.
-
-    Attributes:
-        models: Folder and revision of each model by its id.
-        broken: File names whose transfer is to be cut, and how often.
-        gated: Models for which the hub wants to see an account.
-        asked: Paths of files that were read.
-    """
+    """A hub with the given models."""
 
     def __init__(self) -> None:
         self.models: dict[str, Path] = {}
-        self.broken: dict[str, int] = {}
-        self.gated: set[str] = set()
-        self.asked: list[str] = []
+        self.broken: dict[str, int] = {}  # how many transfers of each file are cut in the middle
+        self.gated: set[str] = set()  # models for which the hub requires an account
+        self.asked: list[str] = []  # names of the files that were read
 
     def answer(self, request: BaseHTTPRequestHandler, body: bool) -> None:
-        """Answer one request as the hub does."""
         path = request.path.partition("?")[0]
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
             name, kind, revision = match.groups()
@@ -103,8 +95,6 @@ class Hub:
 
 @contextmanager
 def served(hub: Hub) -> Iterator[str]:
-    """Serve ``hub`` on this machine while the context is open; yield its address."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             hub.answer(self, body=True)

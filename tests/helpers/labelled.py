@@ -8,8 +8,6 @@ CPU = torch.device("cpu")
 
 
 class Labelled(torch.Tensor):
-    """A tensor with the label of another device."""
-
     label: torch.device
 
 

@@ -4,15 +4,12 @@ from pathlib import Path
 from typing import Any
 
 FAULTS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
-"""Texts cut at a side or written over one another, menus and fields too narrow for what they say, titles of
-axes within their plots, and controls in sight whose middle belongs to something else."""
-
+# A narrow, a wide and a tall font, as system-ui may be.
 FONTS = {
     "Liberation": ("Liberation Sans", "Liberation Mono"),
     "DejaVu": ("DejaVu Sans", "DejaVu Sans Mono"),
     "Noto": ("Noto Sans", "Noto Sans Mono"),
 }
-"""A narrow, a wide and a tall font, as ``system-ui`` may be."""
 INSTALLED = """families => families.filter(family => {
     // Two fallbacks of different widths: a font that is missing follows them.
     const context = new OffscreenCanvas(1, 1).getContext('2d');
@@ -34,5 +31,4 @@ def write_in(page: Any, font: str) -> bool:
 
 
 def faults(page: Any) -> list[str]:
-    """Return the parts of the page that cannot be read or pressed."""
     return page.evaluate(FAULTS)

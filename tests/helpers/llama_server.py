@@ -28,8 +28,6 @@ TAIL = 2000
 
 
 class LlamaServer(NamedTuple):
-    """A server that answers."""
-
     url: str
     """Such as ``http://127.0.0.1:8080``, without a slash at the end."""
     log: Path

@@ -4,37 +4,40 @@ from typing import Any
 
 from helpers.waiting import PATIENCE_S
 
+# The stage's JavaScript sets this attribute; its template does not.
 MOUNTED = "[data-role=scrub][aria-valuetext]"
-"""Set by the stage's JavaScript, not by its template."""
 SKIP_PREDICTION = "localStorage.setItem('specdemo-prediction', 'skipped')"
-"""As if an earlier visit had skipped the card that asks for a prediction before the first run."""
 PATIENCE_MS = 1000 * PATIENCE_S
 
 
 class Visitors:
     """Idle pages, each in a profile of its own; a test gets one without data from earlier tests.
 
-    A page that has been here has the scripts compiled, which is most of what opening costs.
+    A page that has been here has compiled the scripts, which is most of what opening costs.
     """
 
     def __init__(self, browser: Any, url: str):
         self._browser = browser
-        self._lobby = f"{url}specdemo-static/common/dom.js"
-        """A document of the same origin that does nothing."""
+        self._own = (url, "data:", "blob:")
+        self._lobby = f"{url}specdemo-static/common/dom.js"  # a document of the same origin that does nothing
         self._resting: list[Any] = []
 
     def come(self) -> Any:
-        """Return a page at a plain document of the server, with empty storage."""
         if self._resting:
             return self._resting.pop()
         context = self._browser.new_context()
         context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
+        page.faults = []
         page.on("pageerror", lambda error: page.faults.append(str(error)))
         page.on("dialog", lambda dialog: (page.faults.append("dialog"), dialog.dismiss()))
-        page.faults = []
+        page.on("request", lambda request: self._check(page, request.url))
         page.goto(self._lobby)
         return page
+
+    def _check(self, page: Any, address: str) -> None:
+        if not address.startswith(self._own):
+            page.faults.append(f"a request to {address}")
 
     def leave(self, page: Any) -> None:
         """Take the page back, unless the test closed it or it had an error."""
@@ -67,10 +70,10 @@ class Pages:
         query: str = "",
         predicts: bool = False,
     ) -> Any:
-        """Open the page at ``?query``, ready.
+        """Open the page at ``?query`` and wait until it is ready.
 
         ``pace`` is the choice of an earlier visit, if any. Unless the visitor ``predicts``, an earlier visit
-        has skipped the card before the first run.
+        has skipped the prediction card.
         """
         page = self._visitors.come()
         self._open.append(page)
@@ -84,7 +87,7 @@ class Pages:
         return page
 
     def close(self) -> None:
-        """Leave all pages; fail if one had an error."""
+        """Leave all pages; fail if one had an error or asked another server."""
         faults = [fault for page in self._open for fault in page.faults]
         for page in self._open:
             self._visitors.leave(page)

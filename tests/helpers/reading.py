@@ -8,12 +8,7 @@ from helpers.waiting import PATIENCE_S
 
 
 class Reading:
-    """Reads events until they end.
-
-    Attributes:
-        events: The events so far.
-        failure: The exception that ended them, if any.
-    """
+    """Reads events until they end, or until ``failure`` is raised."""
 
     def __init__(self, source: Iterator[Any]):
         self.events: list[Any] = []
@@ -30,11 +25,9 @@ class Reading:
 
     @property
     def types(self) -> list[str]:
-        """The types of the events other than ``progress``."""
         return [event["type"] for event in self.events if event["type"] != "progress"]
 
     def wait(self) -> "Reading":
-        """Return this when the events have ended."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         return self

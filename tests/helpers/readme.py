@@ -7,7 +7,6 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def example(containing: str) -> str:
-    """Return the one Python block of the README that contains a text."""
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     (block,) = [block for block in blocks if containing in block]
     return block

@@ -19,7 +19,6 @@ def recorded(name: str) -> bytes:
 
 
 def events_of(name: str) -> list[dict[str, Any]]:
-    """The events of a recorded stream."""
     lines = recorded(name).decode().splitlines()
     return [json.loads(line[len("data: ") :]) for line in lines if line.startswith("data: {")]
 
@@ -36,17 +35,14 @@ class Read(NamedTuple):
 
     @property
     def counts(self) -> list[tuple[int, int, int]]:
-        """Tokens drafted, accepted and written in each round."""
         return [(one.drafted, one.accepted, len(one.tokens)) for one in self.rounds]
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """The sums of ``counts``."""
         return tuple(map(sum, zip(*self.counts, strict=True))) if self.rounds else (0, 0, 0)
 
     @property
     def text(self) -> str:
-        """The text, without control tokens."""
         tokens = [token for one in self.rounds for token in one.tokens]
         return b"".join(token.text for token in tokens if not token.special).decode()
 

@@ -25,6 +25,5 @@ class Recorder:
 
 
 def recorded(model: FusedLlama, record) -> FusedLlama:
-    """Return ``model`` with its passes recorded by ``record``."""
     model.execution = GraphedExecution(model, record)
     return model

@@ -30,7 +30,6 @@ def _recorded(name: str) -> list[Event]:
 
 
 def trace_of(events: list[Event]) -> Event:
-    """The trace file of a run, from its events."""
     lanes: dict[str, Any] = {}
     for event in events:
         if event["type"] == "round":
@@ -41,7 +40,6 @@ def trace_of(events: list[Event]) -> Event:
 
 
 def rounds(events: list[Event], lane: str = SPECULATIVE) -> list[Event]:
-    """The round events of one lane."""
     return [event for event in events if event["type"] == "round" and event["lane"] == lane]
 
 
@@ -53,8 +51,6 @@ def edited(events: list[Event], change: Callable[[Event], None]) -> list[Event]:
 
 
 def faster(events: list[Event], times: float) -> list[Event]:
-    """The same run on a machine so many times as fast."""
-
     def hurry(trace: Event) -> None:
         for lane in trace["lanes"].values():
             for round_ in lane["rounds"]:

@@ -11,8 +11,6 @@ ASK = {"type": "ask", "text": "Faster?", "options": ["yes", "no"]}
 
 
 class Clock:
-    """A clock that is set by hand."""
-
     def __init__(self):
         self.now = 0.0
 
@@ -21,13 +19,10 @@ class Clock:
 
 
 def in_loop(work):
-    """Run ``work()`` on an event loop."""
     return asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
 def on_loop(test):
-    """Make a test of an async function."""
-
     @wraps(test)
     def run(*args, **kwargs):
         in_loop(lambda: test(*args, **kwargs))
@@ -36,7 +31,6 @@ def on_loop(test):
 
 
 def post(*messages, window="one", first=True):
-    """Return a post of a teacher's page."""
     return {"window": window, "first": first, "messages": list(messages)}
 
 

@@ -28,7 +28,6 @@ COSTS = Calibration(step_s=0.02, c=0.1, v=(1.0, 1.02, 1.1, 1.2, *[2.0] * 9), row
 
 @cache
 def tables() -> tuple[dict, dict]:
-    """Return the logits of target and draft by context."""
     target = tiny_llama(VOCAB, seed=6, spread=0.25)
     draft = nearby(target, seed=9, noise=0.05)
     return TableRuntime.of(target, PROMPT, TOKENS).table, TableRuntime.of(draft, PROMPT, TOKENS).table
@@ -66,7 +65,6 @@ def sample(
 
 
 def acceptance(rounds: list[Round]) -> float:
-    """Return the acceptance rate."""
     return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
 
 

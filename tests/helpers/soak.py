@@ -67,13 +67,11 @@ class Abuser:
         return ENDPOINTS["run"].good | values
 
     def read_run(self) -> None:
-        """Read a run to its end, in a new session."""
         session = uuid.uuid4().hex
         number = self.visitor.join("run", self._run(64), session)
         self.visitor.outcomes(session, 1)[number]
 
     def unread_run(self) -> None:
-        """Ask for a run and never fetch it."""
         self.visitor.join("run", self._run(64), uuid.uuid4().hex)
 
     def unread_call(self) -> None:
@@ -90,13 +88,11 @@ class Abuser:
                     return
 
     def refused_run(self) -> None:
-        """Ask for what is refused, and read why."""
         session = uuid.uuid4().hex
         number = self.visitor.join("run", self._run(64) | {"k": 99}, session)
         self.visitor.outcomes(session, 1)[number]
 
     def page_visit(self) -> None:
-        """Open the page, press something, and leave."""
         session = uuid.uuid4().hex
         self.http.get("/")
         self.http.get("/config")
@@ -107,11 +103,9 @@ class Abuser:
             next(reply.iter_lines())
 
     def called_tool(self) -> None:
-        """Call the tool, and read the answer."""
         self.http.post(f"{API}/mcp/", json=self._tool(32), headers=MCP)
 
     def abandoned_tool(self) -> None:
-        """Call the tool, and hang up."""
         with self.http.stream("POST", f"{API}/mcp/", json=self._tool(400), headers=MCP):
             time.sleep(0.1)
 
@@ -135,19 +129,15 @@ class Abuser:
         self.http.post(f"{at}/end", json={}, headers=teacher)
 
     def guessed_code(self) -> None:
-        """Ask for a class that is not there."""
         self.http.post(f"{CLASS}/ZZZZZ/join", json={})
 
     def good_trace(self) -> None:
-        """Send a trace file."""
         self.http.post("/specdemo-traces", content=self._trace)
 
     def bad_trace(self) -> None:
-        """Send a damaged trace file."""
         self.http.post("/specdemo-lab/run", content=self._trace.replace(b'"version":', b'"version":9', 1))
 
     def large_bodies(self) -> None:
-        """Send what is refused for its size or its values."""
         self.http.post(f"{API}/queue/join", content=b'{"data":[%s0]}' % (b"[]," * 60_000))
         self.http.post("/specdemo-traces", content=b"[%s0]" % (b"[]," * 1_000_000))
 
@@ -160,7 +150,6 @@ class Abuser:
             line.sendall(head.encode() + b"{" * 2_000_000)
 
     def theory(self) -> None:
-        """Ask for the theory of a recording."""
         self.http.get("/specdemo-lab/run/five.json")
 
 
@@ -193,7 +182,6 @@ def serving(log: Path, *options: str, port: int = 0) -> Iterator[tuple[str, int]
 
 
 def wait_for(url: str) -> None:
-    """Wait until the app is ready."""
     for _ in range(240):
         try:
             if httpx.get(f"{url}/health").status_code == 200:
@@ -205,18 +193,7 @@ def wait_for(url: str) -> None:
 
 
 def soak(url: str, process: int, seconds: float, every_s: float, gap_s: float) -> list[dict[str, float]]:
-    """Abuse the app in every way in turn for this long.
-
-    Args:
-        url: Of the app.
-        process: Its id.
-        seconds: How long.
-        every_s: Seconds between two samples.
-        gap_s: Seconds between two acts.
-
-    Returns:
-        The samples: ``minute``, ``rss_mb``, ``health_s`` and the number of ``acts`` so far.
-    """
+    """Abuse the app in every way in turn, ``gap_s`` apart; sample its memory every ``every_s``."""
     abuser, began, samples, acts = Abuser(url), time.monotonic(), [], 0
     with closing(abuser):
         while (passed := time.monotonic() - began) < seconds:
@@ -235,7 +212,6 @@ def soak(url: str, process: int, seconds: float, every_s: float, gap_s: float) -
 
 
 def main() -> None:
-    """Run the soak and print one JSON line for each sample."""
     parser = argparse.ArgumentParser(description="Abuse the app around tiny models, and watch its memory.")
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--every", type=float, default=15, help="seconds between two samples")

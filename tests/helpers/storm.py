@@ -25,23 +25,13 @@ PROMPTS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one visit.
-
-    Attributes:
-        ids: What the speculative lane wrote; None where it was refused.
-        refusal: The sentence instead.
-        wait_s: From the request to the first event of the run.
-        total_s: From the request to its end.
-    """
-
-    ids: tuple[int, ...] | None
+    ids: tuple[int, ...] | None  # what the speculative lane wrote; None if the run was refused
     refusal: str | None
-    wait_s: float
-    total_s: float
+    wait_s: float  # from the request to the first event of the run
+    total_s: float  # from the request to the end of the run
 
 
 def visit(visitor: HttpVisitor, **values: Any) -> Outcome:
-    """Run once from request to end, as the page does."""
     session, began = uuid.uuid4().hex, time.monotonic()
     visitor.join("run", values, session)
     first, text, error = 0.0, "", None
@@ -86,7 +76,6 @@ def requests_of(count: int, tokens: int) -> list[dict[str, Any]]:
 
 
 def resident_mb(process: int | str = "self") -> float:
-    """Return the resident memory of a process in megabytes."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024

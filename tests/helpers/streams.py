@@ -27,30 +27,21 @@ TABLES = {
 
 
 def costs(c: float, v: tuple[float, ...]) -> Calibration:
-    """Return the costs of a machine whose pass takes 20 ms."""
     return Calibration(step_s=0.02, c=c, v=v, row_floor=1)
 
 
 def table(name: str) -> Calibration:
-    """Return the costs of one of ``TABLES``."""
     return costs(*TABLES[name])
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A text and the draft tokens that a model would propose for it.
+    """A text and the draft tokens that a model would propose for it."""
 
-    Attributes:
-        luck: For each token a number in [0, 1): a draft token is right if it is below the chance.
-        chance: Probability that each token is drafted right, as the first of a draft.
-        confidence: The draft's confidence in each token, near its chance.
-        fading: Factor of the chance for every later place of a draft.
-    """
-
-    luck: tuple[float, ...]
-    chance: tuple[float, ...]
-    confidence: tuple[float, ...]
-    fading: float = 1.0
+    luck: tuple[float, ...]  # in [0, 1), for each token: a draft token is right if this is below its chance
+    chance: tuple[float, ...]  # probability that a token is drafted right, as the first of a draft
+    confidence: tuple[float, ...]  # the draft's confidence in each token, near its chance
+    fading: float = 1.0  # factor of the chance for every later place of a draft
 
     def right(self, token: int, place: int) -> bool:
         """Return whether the token would be drafted right at this place of a draft."""
@@ -83,10 +74,8 @@ def scores(confidence: float) -> Tensor:
 
 @dataclass
 class Outcome:
-    """The result of a draft length on a text, with its cost in single-token target passes."""
-
     tokens: int = 0
-    cost: float = 0.0
+    cost: float = 0.0  # in single-token target passes
     drafted: list[int] = ()
 
     @property
@@ -112,7 +101,6 @@ def decode(length: DraftLength, text: Stream, true: Calibration) -> Outcome:
 
 
 def write(length: DraftLength, text: Stream, at: int) -> tuple[int, int]:
-    """Return the draft tokens and steps of a round that begins at token ``at``."""
     k = steps = 0
     while length.wants_step():
         steps += 1

@@ -27,7 +27,6 @@ CHAT_TEMPLATE = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}"
 
 
 def config_for(rule: Rule = Rule.GREEDY, **changes: object) -> RunConfig:
-    """Return a run configuration with a matching temperature."""
     base = RunConfig(prompt="x", mode=Mode.RAW, rule=rule, temperature=0.0 if rule is Rule.GREEDY else 1.0)
     return replace(base, **changes)
 
@@ -40,7 +39,6 @@ def tiny_llama(
     context: int = 512,
     width: int = 16,
 ) -> LlamaForCausalLM:
-    """Return a two-layer random Llama with varied logits."""
     config = LlamaConfig(
         vocab_size=vocab,
         hidden_size=width,
@@ -84,7 +82,6 @@ class TableRuntime:
 
     @classmethod
     def of(cls, model: nn.Module, prompt: Sequence[int], depth: int) -> "TableRuntime":
-        """Tabulate ``model`` on ``prompt`` and every continuation up to ``depth`` tokens."""
         vocab = model.config.vocab_size
         table = {}
         for size in range(depth + 1):
@@ -130,7 +127,6 @@ class Choosy(DraftModelDrafter):
 def speculative_rounds(
     target: nn.Module, draft: nn.Module, prompt: Sequence[int], config: RunConfig, **options: object
 ) -> list[Round]:
-    """Return all rounds of a speculative run over real caches."""
     drafter = DraftModelDrafter(ModelRuntime(draft))
     return list(speculate(ModelRuntime(target), drafter, prompt, config, **options))
 
@@ -138,12 +134,10 @@ def speculative_rounds(
 def baseline_rounds(
     target: nn.Module, prompt: Sequence[int], config: RunConfig, **options: object
 ) -> list[Round]:
-    """Return all rounds of the target alone over a real cache."""
     return list(autoregress(ModelRuntime(target), prompt, config, **options))
 
 
 def at_least(rows: int) -> tuple[int, ...]:
-    """Return the padding that gives every pass so many rows or more."""
     return tuple(max(rows, count) for count in range(1, ROWS + 1))
 
 
@@ -154,7 +148,6 @@ def padding(model: nn.Module) -> tuple[int, ...]:
 
 
 def emitted(rounds: Sequence[Round]) -> list[int]:
-    """Return the ids of all rounds."""
     return [token for round_ in rounds for token in round_.emitted]
 
 
@@ -209,5 +202,4 @@ def unmeasured_pair(seed: int = 0, noise: float = 0.05) -> Pair:
 
 
 def service_of(pair: Pair) -> Service:
-    """Return the real service around a pair that needs no loading."""
     return local_service(lambda _name, _progress: pair)

@@ -14,7 +14,6 @@ PROMPT = "<s>naïve 🎉"
 
 
 def finished(rule: Rule = Rule.GREEDY) -> Run:
-    """Return a finished run with all three lanes."""
     return decoded(rule, None)
 
 
@@ -32,5 +31,4 @@ def decoded(rule: Rule, eos_id: int | None) -> Run:
 
 
 def decode_pieces(pieces: Mapping[int, str], ids: Iterable[int]) -> str:
-    """Return the text of ``ids`` from the ``pieces`` of a trace."""
     return b"".join(base64.b64decode(pieces[token]) for token in ids).decode(errors="replace")

@@ -52,10 +52,7 @@ def press_and_wait(page: Any, button: str) -> None:
 
 
 def requested(service: Any, count: int = 1) -> Any:
-    """Wait until a service has got ``count`` requests in all; return the last one.
-
-    The page may play something else, or play already, when a request is still on its way.
-    """
+    """Wait until a service has got ``count`` requests in all; return the last one."""
     until(lambda: len(service.requests) >= count)
     assert len(service.requests) == count
     return service.requests[-1]
@@ -75,7 +72,6 @@ def run_to_end(page: Any) -> None:
 
 
 def press(page: Any, *roles: str) -> None:
-    """Click buttons of the stage by their ``data-role``."""
     for role in roles:
         page.click(f"[data-role={role}]")
 
@@ -88,18 +84,15 @@ def open_class(page: Any) -> None:
 
 
 def end_class(page: Any) -> None:
-    """End the class on its tab."""
     press(page, "end", "end")
     page.wait_for_selector(".sd-class[data-state=none]")
 
 
 def scrub(page: Any, seconds: float) -> None:
-    """Drag the position to ``seconds`` of the run."""
     page.fill("[data-role=scrub]", str(seconds))
 
 
 def clock(page: Any) -> float:
-    """Return the position in the run, in seconds."""
     return float(page.input_value("[data-role=scrub]"))
 
 
@@ -109,23 +102,19 @@ def tokens(page: Any, lane: str = SPECULATIVE) -> list[list[Any]]:
 
 
 def stage_state(page: Any) -> Any:
-    """Return everything that depends on the clock: both texts with their marks, and the figures."""
     lanes = page.eval_on_selector_all("[data-lane]", "all => all.map(lane => lane.dataset.lane)")
     return [{lane: tokens(page, lane) for lane in lanes}, page.evaluate(FIGURES)]
 
 
 def plain_text(page: Any, lane: str) -> str:
-    """Return the text of a lane without its discarded tokens."""
     return page.evaluate(TEXT, lane)
 
 
 def figures(page: Any) -> Event:
-    """Return every figure on the page by its name, unrounded."""
     return page.evaluate(FIGURES)
 
 
 def assert_figures(page: Any, totals: Event) -> None:
-    """Check that every figure on the page is the one in ``totals``."""
     shown = figures(page)
     assert {"speedup", "tau", "alpha_compared", "passes", "passes_saved", "identical"} <= shown.keys()
     for name, value in shown.items():
@@ -154,7 +143,6 @@ def token_of(page: Any, round_index: int, place: int) -> Any:
 
 
 def emitted(events: list[Event], lane: str) -> list[int]:
-    """Return the ids that a lane of a recording emitted."""
     ids = []
     for event in rounds(events, lane):
         ids += [token["id"] for token in event["round"]["drafted"] if token["status"] == "accepted"]
@@ -163,19 +151,16 @@ def emitted(events: list[Event], lane: str) -> list[int]:
 
 
 def pieces(events: list[Event]) -> dict[int, bytes]:
-    """Return the bytes of every token of a recording."""
     encoded = {key: piece for event in events for key, piece in event.get("pieces", {}).items()}
     return {int(key): base64.b64decode(piece) for key, piece in encoded.items()}
 
 
 def text_of(events: list[Event], lane: str) -> str:
-    """Return the text of a lane of a recording."""
     known = pieces(events)
     return b"".join(known[token] for token in emitted(events, lane)).decode(errors="replace")
 
 
 def saved(page: Any, role: str, folder: Path) -> Path:
-    """Return the downloaded file of an entry of the save menu."""
     page.click("[data-role=save-menu] summary")
     with page.expect_download() as download:
         press(page, role)

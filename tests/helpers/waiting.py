@@ -9,7 +9,6 @@ PATIENCE_S = 120.0
 
 
 def until(condition: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
-    """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"not after {seconds:g} s"

@@ -17,8 +17,6 @@ LOOPBACK = "127.0.0.1"
 
 
 class _Bait(BaseHTTPRequestHandler):
-    """Serves a file to every caller."""
-
     def do_GET(self) -> None:
         self.server.callers.append(f"the listener, for {self.path}")
         self.send_response(200)
@@ -27,15 +25,13 @@ class _Bait(BaseHTTPRequestHandler):
         self.wfile.write(b"bait")
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+        pass
 
 
 class Watched:
-    """Records what the servers of this process do.
+    """Records what the servers of this process do, except on their ``own`` ports.
 
-    Attributes:
-        bait: The address of a file that nobody should fetch, though Gradio may.
-        own: The ports of the servers themselves.
+    ``bait`` is the address of a file that nobody should fetch, though Gradio may.
     """
 
     def __init__(self, cache: Path):
@@ -54,7 +50,6 @@ class Watched:
         return {"files": files, "calls": self._called, "faults": self.faults}
 
     def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Handle an event of ``sys.addaudithook``."""
         if event == "socket.getaddrinfo" and arguments[0] not in (LOOPBACK, "localhost", None):
             self._called.append(f"the address of {arguments[0]!r}")
         if event == "socket.connect" and isinstance(arguments[1], tuple) and arguments[1][1] not in self.own:
@@ -66,8 +61,6 @@ class Watched:
 
 
 class _Faults(logging.Handler):
-    """Records what is logged as a fault."""
-
     def __init__(self, faults: list[str]):
         super().__init__(logging.WARNING)
         self._faults = faults

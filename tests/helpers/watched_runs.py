@@ -42,8 +42,6 @@ def undrafted(name: str) -> Answer:
 
 
 class Own:
-    """Stands for the page's own models."""
-
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
 
@@ -53,18 +51,15 @@ class Own:
 
 
 def watching(*servers: Server, own: Own | None = None, bounds: Bounds | None = None) -> Watching:
-    """Servers next to the page's own models."""
     return Watching(own or Own(), servers, bounds or Bounds())
 
 
 def seen(server: StandIn, raw: dict | None = None, stop=lambda: False, alone: StandIn | None = None) -> list:
-    """The events of one visitor's run."""
     box = Server("Box", server.url, alone and alone.url)
     return list(watching(box).events(JobKind.RUN, raw or RAW, stop, "watch:Box", Visitor("10.0.0.1")))
 
 
 def saved(events: list[dict]) -> dict:
-    """The trace file that a page makes of events."""
     [start] = [event for event in events if event["type"] == "start"]
     lanes: dict[str, Any] = {}
     pieces = dict(start["pieces"])

@@ -20,23 +20,15 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one request.
+    """The answer to one request."""
 
-    Attributes:
-        parts: The body, each part in a write of its own; or what makes them, for endless ones.
-        status, kind, headers: Of the answer.
-        pause_s: Waited before each part.
-        first_s: Waited before anything at all.
-        ends: ``well``, ``cut`` off without the end of the body, or ``never``.
-    """
-
-    parts: Iterable[bytes] | Callable[[], Iterator[bytes]] = ()
+    parts: Iterable[bytes] | Callable[[], Iterator[bytes]] = ()  # each in a write of its own
     status: int = 200
     kind: str = SSE
     headers: Mapping[str, str] = field(default_factory=dict)
-    pause_s: float = 0.0
-    first_s: float = 0.0
-    ends: str = "well"
+    pause_s: float = 0.0  # waited before each part
+    first_s: float = 0.0  # waited before anything at all
+    ends: str = "well"  # or "cut" off without the end of the body, or "never"
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.parts() if callable(self.parts) else self.parts)
@@ -47,7 +39,6 @@ CLOSED = Answer(status=0)
 
 
 def replayed(name: str, size: int = 0, **more: Any) -> Answer:
-    """A recorded stream, in parts of ``size`` bytes or event by event."""
     body = recorded(name)
     if size:
         parts = [body[at : at + size] for at in range(0, len(body), size)]
@@ -57,7 +48,6 @@ def replayed(name: str, size: int = 0, **more: Any) -> Answer:
 
 
 def gated(name: str, gate: threading.Event) -> Answer:
-    """A recorded stream whose second half waits for ``gate``."""
     parts = list(replayed(name))
 
     def body() -> Iterator[bytes]:
@@ -75,29 +65,19 @@ def streamed(*events: Any, done: bool = True, **more: Any) -> Answer:
 
 
 def json_answer(value: Any, status: int = 200, **more: Any) -> Answer:
-    """A reply that is JSON, or the bytes given."""
     body = value if isinstance(value, bytes) else dumps(value).encode()
     return Answer([body], status, **{"kind": JSON, **more})
 
 
 class StandIn:
-    """The server's answers and records; tests may change it while it serves.
-
-    Attributes:
-        models: Answers ``/v1/models``.
-        stream: Answers what is to be written.
-        asked: Path and body of every request to write.
-        keys: The ``Authorization`` of every request.
-        sent: Bytes of bodies sent.
-        left: Set once a client has gone before its answer was at its end.
-    """
+    """The server's answers and records; tests may change it while it serves."""
 
     def __init__(self, models: Answer, stream: Answer):
-        self.models, self.stream = models, stream
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.keys: list[str | None] = []
-        self.sent = 0
-        self.left = threading.Event()
+        self.models, self.stream = models, stream  # the answers to /v1/models and to a request to write
+        self.asked: list[tuple[str, dict[str, Any]]] = []  # path and body of every request to write
+        self.keys: list[str | None] = []  # the Authorization of every request
+        self.sent = 0  # bytes of bodies
+        self.left = threading.Event()  # set if a client goes before the end of its answer
         self.url = ""
 
 
@@ -166,6 +146,6 @@ def _handler(state: StandIn) -> type[BaseHTTPRequestHandler]:
                     raise ConnectionResetError
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            pass
 
     return Handler

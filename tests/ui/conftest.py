@@ -40,7 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def replay() -> StandIn:
-    """Return the service behind the shared page; tests use ``service``, which resets it."""
     return StandIn()
 
 
@@ -91,7 +90,6 @@ def visitors(browser: Any, url: str) -> Visitors:
 
 @pytest.fixture
 def open_page(visitors: Visitors, url: str, service: StandIn) -> Iterator[Callable[..., Any]]:
-    """Yield ``open_page(...)``, which opens new pages as ``Pages.open`` does."""
     pages = Pages(visitors, url)
     yield pages.open
     pages.close()
@@ -99,7 +97,6 @@ def open_page(visitors: Visitors, url: str, service: StandIn) -> Iterator[Callab
 
 @pytest.fixture
 def patient_page(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Yield ``patient_page(**options)``, which returns an empty page in a new context."""
     contexts = []
 
     def opened(**options: Any) -> Any:
@@ -114,7 +111,6 @@ def patient_page(browser: Any) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def teacher(open_page: Callable[..., Any]) -> Iterator[Any]:
-    """Yield a page with an open class, which ends after the test."""
     page = open_page()
     open_class(page)
     yield page

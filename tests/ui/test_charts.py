@@ -1,23 +1,35 @@
-"""The charts show the rounds and totals of the played part of a recording."""
+"""The charts show the rounds and totals of the played part of a run; the race follows at once."""
 
 from typing import Any
 
 import pytest
-from helpers.replay import Event, edited, recorded, rounds
-from helpers.visitor import FRAMES, figures, press, run_to_end
+from helpers.replay import Event, edited, faster, recorded, rounds
+from helpers.visitor import FRAMES, figures, press, run_to_end, scrub
 
 from specdemo.charts.palette import THEMES
 
 DATA = """name => Object.fromEntries(document.querySelector(`[data-plot=${name}]`).data
     .map(({ uid, x, y }) => [uid, { x, y }]))"""
-BLANK = [None]
-"""The data of an empty trace."""
+BLANK = [None]  # the data of an empty trace
 PLAYED = """([name, count]) => document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length === count"""
 PLACES = """wanted => JSON.stringify(document.querySelector('[data-plot=position]').data?.[0].y)
     === JSON.stringify(wanted)"""
 ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 6"
 NOTES = """() => document.querySelector('[data-plot=speedup]').layout.annotations
     .filter(note => note.visible).map(note => note.text)"""
+LAYER = "() => ({ ...document.querySelector('.sd-live-layer').dataset })"
+SETTLED = "() => document.querySelector('.sd-live-layer').hidden"
+AXES = """() => { const { layout } = document.querySelector('[data-plot=race]');
+    return [layout.title.text, layout.xaxis.range, layout.xaxis.title.text, layout.yaxis.range[0]]; }"""
+LABELS = """() => [...document.querySelectorAll('[data-plot=race] .ytick text')]
+    .map(label => Number(label.textContent))"""
+DRAWN = "() => document.querySelector('[data-plot=race]').data[0].y"
+MARGINS = """() => { const { _fullLayout: full, layout } = document.querySelector('[data-plot=race]');
+    const { l, r, t, b } = full._size; return [{ l, r, t, b }, layout.margin]; }"""
+ROUNDS = "() => Number(document.querySelector('.sd-live-layer').dataset.rounds)"
+PIXEL = """() => [...document.querySelector('.sd-live-layer').getContext('2d')
+    .getImageData(2, 90, 1, 1).data]"""
+TALL = 1500  # the height of a page with all charts in sight
 
 
 def charts(page: Any, count: int, places: list[float] | None = None) -> dict[str, Event]:
@@ -31,42 +43,32 @@ def charts(page: Any, count: int, places: list[float] | None = None) -> dict[str
     if places is not None:
         page.wait_for_function(PLACES, arg=places)
     page.evaluate(FRAMES)
-    return {
-        name: page.evaluate(DATA, name)
-        for name in page.eval_on_selector_all("[data-plot]", "all => all.map(node => node.dataset.plot)")
-    }
+    names = page.eval_on_selector_all("[data-plot]", "all => all.map(node => node.dataset.plot)")
+    return {name: page.evaluate(DATA, name) for name in names}
 
 
 @pytest.mark.parametrize(
     "recording",
-    [
-        "greedy",
-        pytest.param("rejection", marks=pytest.mark.slow),
-        pytest.param("shared_noise", marks=pytest.mark.slow),
-    ],
+    ["greedy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rejection", "shared_noise"))],
 )
-def test_charts_show_the_whole_recording_at_its_end(played, recording):
+def test_charts_show_the_played_part_of_a_run(played, recording):
     events = recorded(recording)
-    speculative = rounds(events)
-    totals = events[-1]["totals"]
+    speculative, totals = rounds(events), events[-1]["totals"]
     counts = zip(totals["accepted_by_position"], totals["compared_by_position"], strict=True)
     places = [accepted / compared for accepted, compared in counts]
-    shown = charts(played(recording), len(speculative), places=places)
-    assert_rounds(shown, speculative, events[-1]["totals"])
+    page = played(recording)
+    shown = charts(page, len(speculative), places=places)
+    assert_rounds(shown, speculative, totals)
     assert_race(shown["race"], events)
-    assert_sums(shown, events[-1]["totals"])
+    assert_sums(shown, totals, places)
     assert_ranks(shown["ranks"]["ranks"], speculative)
-
-
-def test_charts_show_no_more_than_has_been_played(played):
-    events = recorded("greedy")
-    page = played("greedy")
     press(page, "to-start", *["round-on"] * 5)
     shown = charts(page, 5)
-    assert_rounds(shown, rounds(events)[:5], figures(page))
-    assert shown["race"]["speculative"]["y"][-1] == figures(page)["passes"] + sum(
-        token["status"] == "accepted" for event in rounds(events)[:5] for token in event["round"]["drafted"]
+    assert_rounds(shown, speculative[:5], figures(page))
+    accepted = sum(
+        token["status"] == "accepted" for event in speculative[:5] for token in event["round"]["drafted"]
     )
+    assert shown["race"]["speculative"]["y"][-1] == figures(page)["passes"] + accepted
 
 
 def assert_rounds(shown: dict[str, Event], speculative: list[Event], latest: Event) -> None:
@@ -88,13 +90,12 @@ def assert_race(shown: Event, events: list[Event]) -> None:
         assert shown[lane]["y"] == ([totals[f"{prefix}tokens"] for totals in own] or BLANK)
 
 
-def assert_sums(shown: dict[str, Event], totals: Event) -> None:
+def assert_sums(shown: dict[str, Event], totals: Event, places: list[float]) -> None:
     spans = shown["time"]
     assert spans["drafting"]["x"] == [totals["draft_s"], 0]
     assert spans["verifying"]["x"] == [totals["verify_s"], totals["baseline_verify_s"]]
     assert spans["rest"]["x"] == [totals["other_s"], totals["baseline_other_s"]]
-    counts = zip(totals["accepted_by_position"], totals["compared_by_position"], strict=True)
-    assert shown["position"]["position"]["y"] == [accepted / compared for accepted, compared in counts]
+    assert shown["position"]["position"]["y"] == places
 
 
 def assert_ranks(shown: Event, speculative: list[Event]) -> None:
@@ -109,39 +110,104 @@ def assert_ranks(shown: Event, speculative: list[Event]) -> None:
 
 
 @pytest.mark.slow
-def test_charts_stay_where_they_are_from_run_to_run(open_page, service):
+def test_charts_stay_where_they_are_from_run_to_run_and_a_missing_baseline_is_labelled(open_page, service):
     page = open_page()
     run_to_end(page)
     charts(page, len(rounds(service.replayed)))
     page.evaluate("() => document.querySelectorAll('.svg-container').forEach(n => { n.kept = 1; })")
-    service.replayed = recorded("shared_noise")
-    run_to_end(page)
-    charts(page, len(rounds(service.replayed)))
-    kept = "() => [...document.querySelectorAll('.js-plotly-plot .svg-container')].map(n => n.kept)"
-    assert page.evaluate(kept) == [1] * 6
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_charts_take_the_theme_of_the_page(open_page, theme):
-    page = open_page(theme=theme)
-    page.locator("[data-plot=speedup]").scroll_into_view_if_needed()
-    page.wait_for_selector("[data-plot=speedup].js-plotly-plot")
-    paper = page.evaluate("() => document.querySelector('[data-plot=speedup]').layout.paper_bgcolor")
-    assert paper == THEMES[theme].surface
-
-
-@pytest.mark.slow
-def test_a_run_without_a_baseline_is_labelled(open_page, service):
     def alone(trace: Event) -> None:
         trace["config"]["baseline"] = False
         del trace["lanes"]["baseline"]
 
-    service.replayed = edited(service.replayed, alone)
-    page = open_page()
+    service.replayed = edited(recorded("shared_noise"), alone)
     run_to_end(page)
     shown = charts(page, len(rounds(service.replayed)))
+    kept = "() => [...document.querySelectorAll('.js-plotly-plot .svg-container')].map(n => n.kept)"
+    assert page.evaluate(kept) == [1] * 6
     assert page.evaluate(NOTES)[-1] == "the target alone did not run"
     assert set(shown["speedup"]["speedup"]["y"]) == {None}
     assert page.inner_text("[data-figure=speedup]") == "–"
     assert page.inner_text("[data-label=speedup]") == "speedup"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_charts_take_the_theme_and_stand_before_the_first_run(open_page, theme):
+    page = open_page(height=TALL, theme=theme)
+    page.wait_for_selector("[data-plot=race].js-plotly-plot")
+    page.wait_for_function(SETTLED)
+    assert page.evaluate(AXES) == ["The race", [0, 1], "decode seconds", 0]
+    assert page.evaluate(LABELS)[-1] == 20
+    assert page.evaluate(DRAWN) == [None] and page.evaluate(ROUNDS) == 0
+    paper = page.evaluate("() => document.querySelector('[data-plot=speedup]').layout.paper_bgcolor")
+    assert paper == THEMES[theme].surface
+
+
+def ends(events: list[Event]) -> list[float]:
+    """Return the time at which each speculative round ended, on its lane's clock."""
+    clock, ended = 0.0, []
+    for event in rounds(events):
+        for phase in ("prefill_s", "draft_s", "verify_s", "other_s"):
+            clock += event["round"][phase]
+        ended.append(clock)
+    return ended
+
+
+@pytest.mark.slow
+def test_layer_and_plotly_show_the_same_race_to_the_end_of_all_lanes(open_page, service):
+    service.replayed = faster(recorded("shared_noise"), 8)
+    totals = service.replayed[-1]["totals"]
+    page = open_page(height=TALL, pace=1)
+    run_to_end(page)
+    press(page, "to-start", "play")
+    page.wait_for_function(f"({ROUNDS})() > 2")
+    page.wait_for_selector(".sd[data-state=ended]")
+    page.wait_for_function(SETTLED)
+    drawn = page.evaluate(DRAWN)
+    assert len(drawn) == page.evaluate(ROUNDS) == len(rounds(service.replayed))
+    assert float(page.evaluate(LAYER)["last"]) == drawn[-1] == totals["tokens"]
+    left, right = page.evaluate(AXES)[1]
+    lanes = ("seconds", "baseline_seconds", "draft_alone_seconds")
+    assert left == 0 and right == pytest.approx(1.04 * max(totals[lane] or 0 for lane in lanes))
+    size, margin = page.evaluate(MARGINS)
+    assert size == {side: margin[side] for side in "lrtb"}
+
+
+def test_the_race_shows_steps_and_theme_at_once_and_plotly_waits_for_the_models(open_page, service):
+    service.replayed = faster(recorded("shared_noise"), 8)
+    service.gap_s, service.hold_at = 0.1, 40
+    page = open_page(height=TALL, pace=1)
+    page.wait_for_function(SETTLED)
+    page.wait_for_selector("[data-plot=race].js-plotly-plot")
+    page.click("#run")
+    page.wait_for_function(f"({ROUNDS})() > 1")
+    page.wait_for_selector(".sd-plot[data-old]")
+    assert len(page.evaluate(DRAWN)) != page.evaluate(ROUNDS), "only the layer follows the run"
+    service.go_on()
+    page.wait_for_selector("#run:enabled")
+    press(page, "to-end")
+    page.wait_for_selector(".sd[data-state=ended]")
+    page.wait_for_function("document.querySelectorAll('.sd-plot[data-old]').length === 0")
+    page.wait_for_function(SETTLED)
+    assert len(page.evaluate(DRAWN)) == len(rounds(service.replayed))
+
+    def at_once(count: int) -> None:
+        page.evaluate(FRAMES)
+        assert page.evaluate(ROUNDS) == count
+
+    press(page, "to-start")
+    at_once(0)
+    press(page, *["round-on"] * 3)
+    at_once(3)
+    scrub(page, 1.5)
+    played = sum(end <= 1.5 for end in ends(service.replayed))
+    assert 3 < played < len(rounds(service.replayed))
+    at_once(played)
+    page.evaluate("document.body.classList.add('dark')")
+    page.evaluate(FRAMES)
+    assert bytes(page.evaluate(PIXEL)[:3]).hex() == THEMES["dark"].surface[1:]
+    at_once(played)
+    service.replayed = recorded("greedy")
+    run_to_end(page)
+    at_once(len(rounds(service.replayed)))

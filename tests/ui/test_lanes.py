@@ -55,53 +55,43 @@ def with_text(events: list, token: Any, text: str) -> None:
     events[1]["pieces"][str(token["id"])] = base64.b64encode(text.encode()).decode()
 
 
-def test_discards_of_all_but_the_last_two_rounds_are_ticks(played):
+def test_old_discards_are_ticks_that_open_by_click_and_by_key(played):
     page = played("greedy")
     thrown = [discards(event) for event in rounds(recorded("greedy"))]
-    labels = page.locator(TICKS).evaluate_all("all => all.map(tick => tick.getAttribute('aria-label'))")
+    ticks = page.locator(TICKS)
+    labels = ticks.evaluate_all("all => all.map(tick => tick.getAttribute('aria-label'))")
     assert labels == [f"{count} discarded" for count in thrown[:-2] if count]
-    open_ones = [token for token in tokens(page) if token[1] == "discarded"]
-    assert len(open_ones) == sum(thrown[-2:])
-
-
-def test_a_tick_lists_its_discarded_tokens_and_a_click_shows_them(played):
-    page = played("greedy")
     shrunk = tokens(page)
-    page.locator(TEXT).evaluate("box => { box.scrollTop = 0; }")
-    page.evaluate(FRAMES)
-    tick = page.locator(TICKS).first.evaluate(MIDDLE)
-    thrown = discards(rounds(recorded("greedy"))[1])
-    page.mouse.move(*tick)
-    assert page.inner_text(TIP).startswith(f"{thrown} discarded · round 2")
-    assert page.locator(f"{TIP} [data-status=discarded]").count() == thrown
-    page.mouse.click(*tick)
-    assert len(tokens(page)) == len(shrunk) + thrown
-    page.mouse.click(*page.locator(TICKS).first.evaluate(MIDDLE))
-    assert tokens(page) == shrunk
-
-
-def test_the_keys_reach_a_tick_and_enter_opens_it(played):
-    page = played("greedy")
-    shrunk = len(tokens(page))
+    assert sum(token[1] == "discarded" for token in shrunk) == sum(thrown[-2:])
     page.focus(TEXT)
     for _ in range(6):
         page.keyboard.press("ArrowRight")
     assert "discarded · round 2" in page.inner_text(TIP)
     page.keyboard.press("Enter")
-    assert len(tokens(page)) == shrunk + discards(rounds(recorded("greedy"))[1])
-    page.mouse.click(*page.locator(TICKS).first.evaluate(MIDDLE))
-    assert len(tokens(page)) == shrunk
+    assert len(tokens(page)) == len(shrunk) + thrown[1]
+    page.mouse.click(*ticks.first.evaluate(MIDDLE))
+    assert tokens(page) == shrunk
+    page.locator(TEXT).evaluate("box => { box.scrollTop = 0; }")
+    page.evaluate(FRAMES)
+    page.mouse.move(0, 0)
+    page.mouse.move(*ticks.first.evaluate(MIDDLE))
+    assert page.inner_text(TIP).startswith(f"{thrown[1]} discarded · round 2")
+    assert page.locator(f"{TIP} [data-status=discarded]").count() == thrown[1]
+    page.mouse.click(*ticks.first.evaluate(MIDDLE))
+    assert len(tokens(page)) == len(shrunk) + thrown[1]
+    page.mouse.click(*ticks.first.evaluate(MIDDLE))
+    page.check("[data-role=show-discards]")
+    everything = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy")))
+    assert len(tokens(page)) == everything and page.locator(".sd-tick:visible").count() == 0
+    page.uncheck("[data-role=show-discards]")
+    assert tokens(page) == shrunk
 
 
-def test_the_same_tokens_stand_on_the_same_rows_in_both_lanes(played):
+def test_lanes_show_the_same_tokens_on_the_same_rows_and_scroll_together_by_whole_rows(played):
     page = played("greedy")
     last_two = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy"))[-2:])
     above = page.evaluate(ROWS, "speculative")[:-last_two]
     assert above == page.evaluate(ROWS, "baseline")[: len(above)]
-
-
-def test_lanes_scroll_together_by_whole_rows(played):
-    page = played("greedy")
     page.locator(TEXT).evaluate("box => { box.scrollTop = 1e6; }")
     page.wait_for_function(f"new Set(({TOPS})()).size === 1")
     ends = page.evaluate(TOPS)
@@ -130,17 +120,13 @@ def test_passes_are_counted_at_their_verdict_as_blocks_of_one_size(played):
         assert page.evaluate(PASSES)[0][0] == count == figures(page)["passes"]
 
 
-def test_draft_tokens_fill_their_slots(played):
+def test_draft_tokens_fill_their_slots_and_a_bar_sweeps_them_during_the_pass(played):
     page = played("greedy")
     drafted = len(rounds(recorded("greedy"))[0]["round"]["drafted"])
     for filled in range(1, drafted + 1):
         scrub(page, moment(recorded("greedy"), 0, "draft_s", (filled + 0.1) / drafted))
         assert len(tokens(page)) == filled
         assert page.evaluate(SLOTS) == drafted - filled
-
-
-def test_a_bar_sweeps_the_draft_during_its_pass(played):
-    page = played("greedy")
     for share in (0.25, 0.75):
         scrub(page, moment(recorded("greedy"), 0, "verify_s", share))
         bars = dict(page.evaluate(BARS))
@@ -171,11 +157,33 @@ def test_nothing_moves_with_reduced_motion(open_page, service):
     assert page.evaluate(MOVING) == 0
 
 
-def test_nothing_is_shown_behind_the_end_of_the_text(open_page, service):
-    first = rounds(service.replayed)[1]["round"]
-    with_text(service.replayed, first["drafted"][1], "<|end|>")
-    service.replayed[0]["specials"].append(first["drafted"][1]["id"])
+def test_the_end_of_the_text_spaces_and_empty_lines_are_shown(open_page, service):
+    events = service.replayed
+    # The first round and the baseline begin with an empty line.
+    baseline = [event["round"]["emission"] for event in rounds(events, "baseline")[:4]]
+    texts = ("one\n\n", "\n", "two", " three")
+    for drafted, own, text in zip(rounds(events)[0]["round"]["drafted"], baseline, texts, strict=True):
+        for token in (drafted, own):
+            with_text(events, token, text)
+    # The second round is rejected, and its third token is spaces.
+    blank = rounds(events)[1]["round"]["drafted"]
+    for token, text in zip(blank, ("  ", " \n", "\n" + 8 * " "), strict=False):
+        with_text(events, token, text)
     page = open_page()
+    run_to_end(page)
+    for lane in ("speculative", "baseline"):
+        rows = page.evaluate(ROWS, lane)[:4]
+        assert rows[2:] == [rows[1]] * 2 and rows[1] - rows[0] <= 1, "an empty line costs no row"
+        text = page.text_content(f"[data-lane={lane}] .sd-text")
+        assert "one\n\n\ntwo three" in text, "all of it can be copied"
+    press(page, "to-start", "round-on", "round-on")
+    content = "all => all.map(token => getComputedStyle(token, '::after').content)"
+    shown = page.eval_on_selector_all(f"{TEXT} [data-blank][data-status=discarded]", content)
+    assert shown == ['"␣␣"', '"␣↵"', '"↵␣×8"']
+
+    # The second token of the second round ends the text: what was drafted after it is not shown.
+    with_text(events, blank[1], "<|end|>")
+    events[0]["specials"].append(blank[1]["id"])
     run_to_end(page)
     page.check("[data-role=show-discards]")
     press(page, "to-start", "round-on")
@@ -185,31 +193,3 @@ def test_nothing_is_shown_behind_the_end_of_the_text(open_page, service):
     press(page, "phase-on", "phase-on")
     assert len(tokens(page)) == before + 3, "the target's own, the rejected, the end"
     assert page.locator(f"{TEXT} .sd-chip:has-text('<|end|>')").is_visible()
-
-
-def test_refused_spaces_can_be_seen(open_page, service):
-    drafted = rounds(service.replayed)[1]["round"]["drafted"]
-    for token, text in zip(drafted, ("  ", " \n", "\n" + 8 * " "), strict=False):
-        with_text(service.replayed, token, text)
-    page = open_page()
-    run_to_end(page)
-    press(page, "to-start", "round-on", "round-on")
-    content = "all => all.map(token => getComputedStyle(token, '::after').content)"
-    shown = page.eval_on_selector_all(f"{TEXT} [data-blank][data-status=discarded]", content)
-    assert shown == ['"␣␣"', '"␣↵"', '"↵␣×8"']
-
-
-def test_an_empty_line_costs_no_row(open_page, service):
-    first = rounds(service.replayed)[0]["round"]
-    baseline = [event["round"]["emission"] for event in rounds(service.replayed, "baseline")[:4]]
-    texts = ("one\n\n", "\n", "two", " three")
-    for drafted, own, text in zip(first["drafted"], baseline, texts, strict=True):
-        for token in (drafted, own):
-            with_text(service.replayed, token, text)
-    page = open_page()
-    run_to_end(page)
-    for lane in ("speculative", "baseline"):
-        rows = page.evaluate(ROWS, lane)[:4]
-        assert rows[2:] == [rows[1]] * 2 and rows[1] - rows[0] <= 1
-        text = page.text_content(f"[data-lane={lane}] .sd-text")
-        assert "one\n\n\ntwo three" in text, "all of it can be copied"

@@ -19,16 +19,20 @@ SMALLER = """([root, px]) => [...document.querySelectorAll(`${root}, ${root} *`)
     .map(node => `${node.tagName}.${node.className} ${node.textContent.trim().slice(0, 30)}`)"""
 PLACES = """() => [...document.querySelectorAll('.sd-lane, .sd-tools > *:not(.sd-told), .sd-bar')]
     .map(node => JSON.stringify(node.getBoundingClientRect()))"""
+WHOLE_LINES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).every(box =>
+    box.scrollHeight - box.scrollTop - box.clientHeight < 1 &&
+    box.clientHeight % parseFloat(getComputedStyle(box).lineHeight) === 0)"""
 LIVE = ("[data-role=rounds]", "[data-plot=race]")
 LABELS = (".sd-claim", ".sd-lane h2", ".sd-rate", ".sd-key", ".sd-passes", ".sd-figure [data-label]")
+SMALL, LARGE = (1280, 720), (1920, 1080)
 
 
 @pytest.fixture
 def ended(open_page: Any) -> Any:
-    """Return ``ended(width, height, font)``: a page of this size and font at the end of a run."""
+    """Return ``ended(size, font)``: a page of this size and font at the end of a run."""
 
-    def opened(width: int, height: int, font: str, projector: bool = False) -> Any:
-        page = open_page(width=width, height=height)
+    def opened(size: tuple[int, int], font: str = "Liberation", projector: bool = False) -> Any:
+        page = open_page(*size)
         if not write_in(page, font):
             pytest.skip(f"{font} is not installed on this machine")
         if projector:
@@ -46,33 +50,38 @@ def assert_in_the_window(page: Any, height: int, *parts: str) -> None:
         assert box["y"] >= 0 and box["y"] + box["height"] <= height, part
 
 
+def resize(page: Any, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.wait_for_timeout(250)  # resize observers run
+    page.evaluate(FRAMES)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("font", FONTS)
-@pytest.mark.parametrize(("width", "height", "lines", "px"), [(1280, 720, 6, 20), (1920, 1080, 8, 26)])
-def test_each_lane_has_room_for_its_text_beside_two_live_charts(ended, width, height, lines, px, font):
-    page = ended(width, height, font)
-    lanes = page.evaluate(LANES)
-    assert len(lanes) == 2 and all(lane["lines"] >= lines and lane["size"] >= px for lane in lanes), lanes
-    assert_in_the_window(
-        page, height, "[data-lane=baseline]", *LIVE, ".sd-legend", ".sd-transport", ".sd-pace"
-    )
-
-
-@pytest.mark.slow
-def test_a_wide_window_is_used_in_full(ended):
-    page = ended(1920, 1080, "Liberation")
-    lane, whole = (page.locator(part).bounding_box()["width"] for part in (".sd-lane >> nth=0", ".sd-main"))
-    assert whole > 1860 and 0.62 < lane / whole < 0.7
-    grounds = page.locator("html, body, .gradio-container").evaluate_all(
-        "all => all.map(node => getComputedStyle(node).backgroundColor)"
-    )
-    assert len(set(grounds)) == 1, "one background"
+def test_each_lane_has_room_for_its_text_beside_two_live_charts(ended, font):
+    page = ended(SMALL, font)
+    before = page.evaluate(LANES)
+    for size, lines, px in ((SMALL, 6, 20), (LARGE, 8, 26), (SMALL, 6, 20)):
+        resize(page, size)
+        lanes = page.evaluate(LANES)
+        assert len(lanes) == 2 and all(lane["lines"] >= lines and lane["size"] >= px for lane in lanes), lanes
+        parts = ("[data-lane=baseline]", *LIVE, ".sd-legend", ".sd-transport", ".sd-pace")
+        assert_in_the_window(page, size[1], *parts)
+        if size == LARGE:
+            parts = (".sd-lane >> nth=0", ".sd-main")
+            lane, whole = (page.locator(part).bounding_box()["width"] for part in parts)
+            assert whole > 1860 and 0.62 < lane / whole < 0.7
+            grounds = page.locator("html, body, .gradio-container").evaluate_all(
+                "all => all.map(node => getComputedStyle(node).backgroundColor)"
+            )
+            assert len(set(grounds)) == 1, "one background"
+    assert page.evaluate(LANES) == before, "lanes shrink back after the window was large"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("font", FONTS)
 def test_a_projector_shows_letters_for_the_last_row(ended, font):
-    page = ended(1920, 1080, font, projector=True)
+    page = ended(LARGE, font, projector=True)
     lanes = page.evaluate(LANES)
     assert len(lanes) == 2 and all(lane["lines"] >= 4 and lane["size"] >= 40 for lane in lanes), lanes
     assert page.evaluate(SMALLER, ["main", 24]) == []
@@ -83,24 +92,22 @@ def test_a_projector_shows_letters_for_the_last_row(ended, font):
     assert page.locator(".sd-plot:visible, .sd-rounds:visible").count() == 0
     page.check("[data-role=show-charts]")
     assert page.locator(".sd-live .sd-plot:visible").count() == 1 and page.locator(".sd-rounds").is_visible()
-
-
-@pytest.mark.slow
-def test_lanes_shrink_back_after_the_window_was_large(ended):
-    page = ended(1280, 720, "Liberation")
-    before = page.evaluate(LANES)
-    for width, height in ((1920, 1080), (1280, 720)):
-        page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_timeout(250)
-        page.evaluate(FRAMES)
-    assert page.evaluate(LANES) == before
-    assert_in_the_window(page, 720, "[data-lane=baseline]", *LIVE, ".sd-transport")
+    page.uncheck("[data-role=show-charts]")
+    resize(page, SMALL)
+    page.wait_for_function(WHOLE_LINES)
+    assert_in_the_window(page, 720, "#prompt", "#run", "[data-lane=baseline]", ".sd-transport")
+    assert page.locator("#more").is_hidden()
+    page.reload()
+    page.wait_for_selector("body.sd-projector")
+    page.uncheck("[data-role=projector]")
+    page.wait_for_function(WHOLE_LINES)
+    assert page.locator("#more").is_visible()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("font", FONTS)
 def test_the_cards_of_a_round_fit_beside_one_another(ended, font):
-    page = ended(1280, 720, font)
+    page = ended(SMALL, font)
     page.focus("[data-role=rounds]")
     page.keyboard.press("Home")
     cards = page.locator(".sd-cards")
@@ -113,9 +120,46 @@ def test_the_cards_of_a_round_fit_beside_one_another(ended, font):
     assert_in_the_window(page, 720, ".sd-microscope", "[data-role=rounds]", ".sd-transport")
 
 
-def test_the_last_run_stays_until_the_first_token_arrives(open_page, service):
+def test_the_stage_names_its_run_and_keeps_it_until_the_next_one_has_a_token(open_page, service, url):
     page = open_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+    stops = page.locator("[role=tab], .sd-tools input, .sd-text").evaluate_all(
+        "all => all.map(node => node.closest('.sd-tools, [role=tablist], .sd-lane').className)"
+    )
+    kinds = list(dict.fromkeys(stops))
+    assert "tab-container" in kinds[0] and kinds[1:] == ["sd-tools", "sd-lane"], "the order of Tab"
     run_to_end(page)
+
+    # The menu closes on Escape and outside, and moves nothing.
+    menu, places = page.locator("[data-role=save-menu] > div"), page.evaluate(PLACES)
+    for close in (lambda: page.keyboard.press("Escape"), lambda: page.mouse.click(300, 400)):
+        page.click("[data-role=save-menu] summary")
+        expect(menu).to_be_visible()
+        close()
+        expect(menu).to_be_hidden()
+    page.keyboard.press("Escape")
+    page.click("[data-role=save-menu] summary")
+    press(page, "copy-link")
+    expect(page.locator("[data-role=told]")).to_have_text("Link copied.")
+    assert page.evaluate(PLACES) == places
+
+    # A recording replaces the run, and the run comes back.
+    prompt = page.input_value("#prompt textarea")
+    shown, settings = page.locator("[data-role=source-prompt]"), page.locator("[data-role=source-words]")
+    expect(shown).to_have_text(f"“{prompt}”")
+    page.select_option("[data-role=recordings]", "paris")
+    page.wait_for_selector(".sd[data-recording=paris]")
+    paris = recorded("shared_noise")[0]["run"]["config"]
+    expect(shown).to_have_text(f"“{paris['prompt']}”")
+    expect(settings).to_contain_text(f"k {paris['k']} · shared-noise")
+    page.get_by_role("button", name="Clear").click()
+    page.wait_for_selector(".sd[data-state=idle]")
+    page.get_by_role("button", name="Back to my run").click()
+    page.wait_for_selector(".sd[data-kept][data-state=ended]")
+    expect(shown).to_have_text(f"“{prompt}”")
+    expect(page.get_by_role("link", name="Load these settings")).to_be_visible()
+
+    # The next run replaces it with its first token.
     text = page.inner_text("[data-lane=speculative] .sd-text")
     speedup = page.inner_text("[data-figure=speedup]")
     service.hold_at = 0
@@ -129,67 +173,3 @@ def test_the_last_run_stays_until_the_first_token_arrives(open_page, service):
     press(page, "to-end")
     assert page.inner_text("[data-lane=speculative] .sd-text") != text
     page.click("#stop")
-
-
-def test_the_stage_names_its_run_and_leads_back_from_any_state(open_page, service):
-    page = open_page()
-    run_to_end(page)
-    prompt = page.input_value("#prompt textarea")
-    expect(page.locator("[data-role=source-prompt]")).to_have_text(f"“{prompt}”")
-    page.select_option("[data-role=recordings]", "paris")
-    page.wait_for_selector(".sd[data-recording=paris]")
-    paris = recorded("shared_noise")[0]["run"]["config"]
-    expect(page.locator("[data-role=source-prompt]")).to_have_text(f"“{paris['prompt']}”")
-    expect(page.locator("[data-role=source-words]")).to_contain_text(f"k {paris['k']} · shared-noise")
-    page.get_by_role("button", name="Clear").click()
-    page.wait_for_selector(".sd[data-state=idle]")
-    page.get_by_role("button", name="Back to my run").click()
-    page.wait_for_selector(".sd[data-kept][data-state=ended]")
-    expect(page.locator("[data-role=source-prompt]")).to_have_text(f"“{prompt}”")
-    expect(page.get_by_role("link", name="Load these settings")).to_be_visible()
-
-
-def test_auto_k_shows_no_number(open_page):
-    page = open_page()
-    field = page.locator("#k input[type=number]")
-    shown = "node => getComputedStyle(node.parentElement, '::after').content"
-    page.check("#auto input")
-    expect(field).to_be_disabled()
-    assert field.evaluate(shown) == '"auto"'
-    page.uncheck("#auto input")
-    expect(field).to_be_enabled()
-    assert field.evaluate(shown) == "none"
-
-
-def test_share_closes_on_escape_and_outside_and_moves_nothing(open_page, url):
-    page = open_page()
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
-    run_to_end(page)
-    menu = page.locator("[data-role=save-menu] > div")
-    for close in (lambda: page.keyboard.press("Escape"), lambda: page.mouse.click(300, 400)):
-        page.click("[data-role=save-menu] summary")
-        expect(menu).to_be_visible()
-        close()
-        expect(menu).to_be_hidden()
-    before = page.evaluate(PLACES)
-    page.click("[data-role=save-menu] summary")
-    press(page, "copy-link")
-    expect(page.locator("[data-role=told]")).to_have_text("Link copied.")
-    assert page.evaluate(PLACES) == before
-
-
-def test_tabs_come_before_tools_in_the_tab_order(open_page):
-    page = open_page()
-    stops = page.locator("[role=tab], .sd-tools input, .sd-text").evaluate_all(
-        "all => all.map(node => node.closest('.sd-tools, [role=tablist], .sd-lane').className)"
-    )
-    kinds = list(dict.fromkeys(stops))
-    assert "tab-container" in kinds[0] and kinds[1:] == ["sd-tools", "sd-lane"]
-
-
-def test_on_a_phone_three_lanes_come_before_the_charts(open_page, service):
-    service.replayed = recorded("shared_noise")
-    page = open_page(width=390, height=844)
-    run_to_end(page)
-    tops = [page.locator(part).bounding_box()["y"] for part in (".sd-lane[data-lane=draft]", ".sd-live")]
-    assert tops == sorted(tops)

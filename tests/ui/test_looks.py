@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.replay import RECORDING, recorded
-from helpers.visitor import WIDER, open_round, press, run_to_end, token_of
+from helpers.visitor import WIDER, open_round, press, requested, run_to_end, token_of
 from PIL import Image, ImageChops
 
 from specdemo.charts.palette import THEMES
@@ -18,10 +18,6 @@ CUES = """nodes => nodes.map(node => {
     const lines = [style.textDecorationLine, style.textDecorationStyle, style.textDecorationThickness];
     return [style.borderBottomStyle, ...lines, getComputedStyle(node, '::before').content].join(' '); })"""
 CUE = f"node => ({CUES})([node])[0]"
-WHOLE_LINES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).every(box =>
-    box.scrollHeight - box.scrollTop - box.clientHeight < 1 &&
-    box.clientHeight % parseFloat(getComputedStyle(box).lineHeight) === 0)"""
-FONT_SIZE = "node => parseFloat(getComputedStyle(node).fontSize)"
 DEFICIENCIES = ["protanopia", "deuteranopia", "tritanopia", "achromatopsia"]
 SAME_WORD = """keys => {
     const names = keys.map(key => key.textContent);
@@ -30,11 +26,11 @@ SAME_WORD = """keys => {
         const { left, top, right, bottom } = key.getBoundingClientRect();
         return [names[index], [left, top, right, bottom]]; }); }"""
 KEY_SIZE = (58, 24)
-STEP = 48
-"""The difference in grey levels (of 256) at which two pixels are distinguishable at a glance."""
-
-
+STEP = 48  # difference in grey levels (of 256) at which two pixels are distinguishable at a glance
 LIVE = ("[data-role=rounds]", "[data-plot=race]")
+CONTROLS = (".sd-transport", ".sd-pace", ".sd-bar")
+ASKED = ("#prompt", "#run", "#mode", "#k", "#more")
+SPECULATIVE, BASELINE = "[data-lane=speculative]", "[data-lane=baseline]"
 
 
 def assert_above_the_fold(page: Any, *parts: str, height: int = 720) -> None:
@@ -52,6 +48,12 @@ def test_axe_finds_nothing_serious(open_page, service):
     page.locator("[data-plot=position]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-plot=position].js-plotly-plot")
     assert_accessible(page, *OURS, state="at the end")
+    page.click("[data-help=alpha]")
+    assert_accessible(page, ".sd", state="with a figure's help")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    assert_accessible(page, ".sd-keys", state="the list of keys")
+    page.keyboard.press("Escape")
     open_round(page, 2, 34)
     assert_accessible(page, *OURS, state="with the microscope")
     page.keyboard.press("Escape")
@@ -76,70 +78,48 @@ def test_axe_finds_nothing_serious_in_a_replay_for_other_sites(patient_page, url
 def test_the_whole_stage_fits_a_small_projector(open_page, service, theme):
     page = open_page(theme=theme)
     run_to_end(page)
-    asked = ("#prompt", "#run", "#mode", "#k", "#more")
-    shown = ("[data-lane=speculative]", "[data-lane=baseline]", ".sd-figures", *LIVE)
-    controls = (".sd-transport", ".sd-pace", ".sd-bar")
-    assert_above_the_fold(page, *asked, *shown, *controls)
+    shown = (SPECULATIVE, BASELINE, ".sd-figures", *LIVE)
+    assert_above_the_fold(page, *ASKED, *shown, *CONTROLS)
     paper = page.evaluate("() => getComputedStyle(document.querySelector('.sd-lane')).backgroundColor")
     assert paper == f"rgb{tuple(bytes.fromhex(THEMES[theme].surface[1:]))}"
     service.replayed = recorded("shared_noise")
     run_to_end(page)
-    assert_above_the_fold(page, *asked, *shown, "[data-lane=draft]", *controls)
+    assert_above_the_fold(page, *ASKED, *shown, "[data-lane=draft]", *CONTROLS)
     open_round(page, 1, 34)
-    assert_above_the_fold(
-        page, *asked, "[data-lane=speculative]", ".sd-microscope", "[data-role=rounds]", *controls
-    )
+    assert_above_the_fold(page, *ASKED, SPECULATIVE, ".sd-microscope", "[data-role=rounds]", *CONTROLS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recording", ["greedy", "shared_noise"])
-def test_the_projector_switch_enlarges_and_still_fits(open_page, service, recording):
-    service.replayed = recorded(recording)
-    page = open_page()
-    run_to_end(page)
-    page.check("[data-role=projector]")
-    shown = ("[data-lane=speculative]", "[data-lane=baseline]", ".sd-figures")
-    assert_above_the_fold(page, "#prompt", "#run", *shown, ".sd-transport")
-    assert page.locator(".sd-token").first.evaluate(FONT_SIZE) >= 26
-    assert min(page.locator(".sd-figure:visible > b").evaluate_all(f"all => all.map({FONT_SIZE})")) >= 34
-    assert page.locator("#more").is_hidden()
-    page.reload()
-    page.wait_for_selector("body.sd-projector")
-    page.uncheck("[data-role=projector]")
-    assert page.locator("#more").is_visible()
-
-
-@pytest.mark.slow
-def test_a_lane_shows_whole_lines_to_its_end(open_page):
-    page = open_page()
-    run_to_end(page)
-    for switch in ("check", "uncheck"):
-        getattr(page, switch)("[data-role=projector]")
-        page.wait_for_function(WHOLE_LINES)
-
-
-def test_nothing_is_wider_than_a_phone(open_page, service):
+def test_on_a_phone_enter_starts_a_run_whose_parts_all_fit_the_width(open_page, service):
     service.replayed = recorded("rejection")
     page = open_page(width=390, height=844)
-    run_to_end(page)
+    page.fill("#prompt textarea", "Once")
+    page.press("#prompt textarea", "Shift+Enter")
+    page.locator("#prompt textarea").press_sequentially("more")
+    page.press("#prompt textarea", "Enter")
+    page.wait_for_selector(".sd[data-state=playing]")
+    asked = requested(service)
+    assert asked["prompt"] == "Once\nmore" and asked["max_new_tokens"] == 64
+    page.wait_for_function("() => Math.abs(document.querySelector('.sd').getBoundingClientRect().top) < 40")
+    page.wait_for_selector("#run:enabled")
+    press(page, "to-end")
     for part in page.locator(".sd-lane, .sd-figures, .sd-plot, #prompt").all():
         assert part.bounding_box()["width"] > 340, "one column"
+    tops = [page.locator(part).bounding_box()["y"] for part in (".sd-lane[data-lane=draft]", ".sd-live")]
+    assert tops == sorted(tops), "the lanes come before the charts"
     page.locator("[data-plot=position]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-plot=position].js-plotly-plot")
     for state in ("run", "microscope", "tooltip"):
         if state == "microscope":
             open_round(page, 1, 60)
+            card = page.locator(".sd-card").last
+            card.scroll_into_view_if_needed()
+            box = card.bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= 390, "cards scroll in their own row"
         if state == "tooltip":
             page.keyboard.press("Escape")
             token_of(page, 1, 1).click()
         assert page.evaluate("() => document.documentElement.scrollWidth") == 390, state
         assert page.evaluate(WIDER, 390) == [], state
-    page.keyboard.press("Escape")
-    open_round(page, 1, 60)
-    card = page.locator(".sd-card").last
-    card.scroll_into_view_if_needed()
-    box = card.bounding_box()
-    assert box["x"] >= 0 and box["x"] + box["width"] <= 390, "cards scroll in their own row"
 
 
 def test_each_status_has_a_cue_of_its_own(played):

@@ -27,7 +27,7 @@ LONG_PROMPT = "Write a story about a lighthouse keeper who finds a letter in a b
 
 
 def idle(page: Any, service: Any) -> None:
-    """Leave the page as it opens."""
+    pass
 
 
 def running(page: Any, service: Any) -> None:
@@ -55,7 +55,6 @@ def long_prompt(page: Any, service: Any) -> None:
 
 
 def watched(page: Any, service: Any) -> None:
-    """Open a round of a watched server, which reports less than others."""
     service.replayed = watched_events("llama-models.json", "llama-ngram-text-code")
     run_to_end(page)
     rounds = [event["round"] for event in service.replayed if event["type"] == "round"]
@@ -67,53 +66,64 @@ def settings(page: Any, service: Any) -> None:
     page.click("#more > button")
 
 
-def learn(page: Any, service: Any) -> None:
-    open_tab(page, "learn", "#lessons h2")
+def tab(name: str, seen: str) -> Any:
+    def state(page: Any, service: Any) -> None:
+        page.click(f"#tab-{name}-button")
+        page.wait_for_selector(seen)
+
+    state.__name__ = name
+    return state
 
 
-def play(page: Any, service: Any) -> None:
-    open_tab(page, "play", "#play .sd-play")
-
-
-def proof(page: Any, service: Any) -> None:
-    open_tab(page, "proof", "#proof .sd-proof")
-
-
-def lab(page: Any, service: Any) -> None:
-    open_tab(page, "lab", "#lab .sd-lab")
-
-
+TABS = (
+    tab("learn", "#lessons h2"),
+    tab("play", "#play .sd-play"),
+    tab("proof", "#proof .sd-proof"),
+    tab("lab", "#lab .sd-lab"),
+)
 STAGE_STATES = (idle, running, ended, microscope, third_lane, long_prompt, watched)
-OTHER_STATES = (settings, learn, play, proof, lab)
+OTHER_STATES = (settings, *TABS)
+
+
+def cases(states: Any, dark: Any) -> Any:
+    # Places do not depend on colours; a few states in dark show that.
+    both = [(state, "light") for state in states] + [(state, "dark") for state in dark]
+    names = [f"{state.__name__}-{theme}" for state, theme in both]
+    return pytest.mark.parametrize(("state", "theme"), both, ids=names)
+
+
+def set_fonts(font: str, *pages: Any) -> None:
+    if not all([write_in(page, font) for page in pages]):
+        sentence = f"{font} is not installed on this machine"
+        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+
+
+def look(page: Any, size: str) -> list[str]:
+    """Return what is cut or covered at this size."""
+    width, height = SIZES[size]
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_timeout(250)  # resize observers run
+    page.evaluate(FRAMES)
+    page.evaluate("scrollTo(0, 0)")
+    return faults(page)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("font", FONTS)
-@pytest.mark.parametrize("state", (*STAGE_STATES, *OTHER_STATES), ids=lambda state: state.__name__)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@cases((*STAGE_STATES, *OTHER_STATES), dark=(ended, microscope))
 def test_nothing_is_cut_or_covered(open_page, service, state, font, theme):
-    if theme == "dark" and state not in (ended, microscope):
-        pytest.skip("what lies where does not depend on colours; two states show that")
     page = open_page(theme=theme)
-    if not write_in(page, font):
-        sentence = f"{font} is not installed on this machine"
-        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    set_fonts(font, page)
     state(page, service)
-    found = {}
-    for name, (width, height) in SIZES.items():
-        page.set_viewport_size({"width": width, "height": height})
+    seen = []
+    for name, (_, height) in SIZES.items():
         # In some tabs the switch is out of sight, but its setting applies there too.
         page.evaluate(PROJECTOR, name == "projector")
-        page.wait_for_timeout(250)  # resize observers run
-        page.evaluate(FRAMES)
-        page.evaluate("scrollTo(0, 0)")
-        found[name] = faults(page)
+        found = look(page, name)
         if name in IN_ONE_SCREEN and state in STAGE_STATES:
             parts = [*ALWAYS, *live_charts(page, name)]
-            found[name] += [f"below the fold: {part}" for part in parts if not within(page, part, height)]
-        if name in os.environ.get("MATRIX_SHOTS", "").split(","):
-            page.screenshot(path=f"/tmp/matrix/{name}-{font}-{state.__name__}-{theme}.png")
-    seen = [f"{name}: {fault}" for name, several in found.items() for fault in several]
+            found += [f"below the fold: {part}" for part in parts if not within(page, part, height)]
+        seen += [f"{name}: {fault}" for fault in found]
     assert not seen, "\n".join(seen)
 
 
@@ -124,18 +134,13 @@ def live_charts(page: Any, size: str) -> tuple[str, ...]:
     return LIVE[:1] if page.locator(".sd[data-inspecting]").count() else LIVE
 
 
-def open_tab(page: Any, name: str, seen: str) -> None:
-    page.click(f"#tab-{name}-button")
-    page.wait_for_selector(seen)
-
-
 def within(page: Any, part: str, height: int) -> bool:
     box = page.locator(part).bounding_box()
     return bool(box) and box["y"] >= 0 and box["y"] + box["height"] <= height + 0.5
 
 
 def waiting(teacher: Any, student: Any) -> None:
-    """Leave the class as it opens."""
+    pass
 
 
 def question(teacher: Any, student: Any) -> None:
@@ -168,30 +173,19 @@ def writing(teacher: Any, student: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("font", FONTS)
-@pytest.mark.parametrize("state", (waiting, question, result, writing), ids=lambda state: state.__name__)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@cases((waiting, question, result, writing), dark=(question,))
 def test_nothing_of_a_class_is_cut_or_covered(open_page, patient_page, state, font, theme):
-    if theme == "dark" and state is not question:
-        pytest.skip("what lies where does not depend on colours; one state shows that")
     teacher = open_page(theme=theme)
     open_class(teacher)
     student = patient_page(color_scheme=theme)
     student.goto(teacher.text_content(".sd-class-link"))
     student.wait_for_selector(".sd-student[data-state=following]")
-    if not (write_in(teacher, font) and write_in(student, font)):
-        sentence = f"{font} is not installed on this machine"
-        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    set_fonts(font, teacher, student)
     state(teacher, student)
     seen = []
-    for name, (width, height) in SIZES.items():
+    for name in SIZES:
         teacher.evaluate(PROJECTOR, name == "projector")
         for who, page in (("teacher", teacher), ("student", student)):
-            page.set_viewport_size({"width": width, "height": height})
-            page.wait_for_timeout(250)
-            page.evaluate(FRAMES)
-            page.evaluate("scrollTo(0, 0)")
-            seen += [f"{who}, {name}: {fault}" for fault in faults(page)]
-            if name in os.environ.get("MATRIX_SHOTS", "").split(","):
-                page.screenshot(path=f"/tmp/matrix/{name}-{font}-class-{who}-{state.__name__}-{theme}.png")
+            seen += [f"{who}, {name}: {fault}" for fault in look(page, name)]
     end_class(teacher)
     assert not seen, "\n".join(seen)

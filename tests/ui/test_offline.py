@@ -1,4 +1,4 @@
-"""The offline page, which contains its run; browser tests play it."""
+"""The offline page, which contains its run; test_share plays it in a browser."""
 
 import base64
 import html.parser

@@ -3,7 +3,7 @@
 import pytest
 from helpers.pages import MOUNTED
 from helpers.replay import recorded
-from helpers.visitor import FINISHED, WATCH, figures, press, run_to_end, stage_state
+from helpers.visitor import FINISHED, WATCH, figures, run_to_end, stage_state
 
 KEPT = ".sd[data-kept]"
 ENDED = ".sd[data-state=ended]"
@@ -34,19 +34,14 @@ def test_tabs_are_in_the_address_and_back_leads_to_the_one_before(open_page):
 
 
 @pytest.mark.slow
-def test_an_address_leads_to_a_chart(open_page):
+def test_an_address_leads_to_a_chart_or_a_lesson(open_page):
     page = open_page(query="trace=paris#tab=run&part=ranks")
     page.wait_for_function("document.activeElement.dataset.plot === 'ranks'")
-    box = page.locator("[data-plot=ranks]").bounding_box()
-    assert 0 <= box["y"] < 720
-
-
-@pytest.mark.slow
-def test_leaving_a_lesson_leaves_it_out_of_the_address(open_page):
+    assert 0 <= page.locator("[data-plot=ranks]").bounding_box()["y"] < 720
     page = open_page(query="lesson=cost")
     page.wait_for_selector(selected("learn"))
     page.click("#tab-run-button")
-    assert "lesson" not in page.url and page.url.endswith("#tab=run")
+    assert "lesson" not in page.url and page.url.endswith("#tab=run"), "leaving it removes it"
     page.go_back()
     page.wait_for_selector(selected("learn"))
     assert "lesson=cost" in page.url
@@ -64,35 +59,27 @@ def test_a_reload_shows_the_last_run_labelled_as_such(open_page, service):
     assert page.inner_text(".sd-kept").startswith("Your last run")
     assert page.inner_text("[data-role=sentence]") == service.replayed[-1]["sentence"]
     assert len(service.requests) == 1, "shown, not run again"
-    run_to_end(page)
-    assert page.locator(".sd-kept").count() == 0, "that one is of now"
-
-
-@pytest.mark.slow
-def test_the_last_run_can_be_forgotten(open_page):
-    page = open_page()
-    run_to_end(page)
-    page.reload()
     page.click(".sd-kept button")
     page.wait_for_selector(".sd[data-state=idle]")
     assert figures(page)["speedup"] is None
     page.reload()
     page.wait_for_selector(MOUNTED, state="attached")
-    assert page.locator(KEPT).count() == 0
+    assert page.locator(KEPT).count() == 0, "deleted"
 
 
 @pytest.mark.slow
-def test_an_address_that_asks_for_something_gets_that_instead(open_page):
+def test_a_new_run_an_address_and_spoilt_storage_replace_the_last_run(open_page):
     page = open_page()
+    plain = page.url
     run_to_end(page)
+    page.reload()
+    page.wait_for_selector(KEPT)
+    run_to_end(page)
+    assert page.locator(".sd-kept").count() == 0
     page.goto(f"{page.url.partition('?')[0]}?trace=paris")
     page.wait_for_selector(".sd[data-recording=paris]")
     assert page.locator(KEPT).count() == 0
-
-
-@pytest.mark.slow
-def test_a_spoilt_run_in_the_storage_is_dropped(open_page):
-    page = open_page()
+    page.goto(plain)
     for text in ("{", '{"type":"start"}', '{"type":"round","lane":"x"}'):
         page.evaluate("text => localStorage.setItem('specdemo-last-run', text)", text)
         page.reload()
@@ -118,14 +105,3 @@ def test_without_storage_the_page_works(open_page):
     page.wait_for_selector(MOUNTED, state="attached")
     assert page.locator(KEPT).count() == 0
     page.close()  # no other test can use it
-
-
-@pytest.mark.slow
-def test_copying_the_picture_leaves_the_pace_chosen(open_page):
-    page = open_page()
-    page.evaluate("() => { navigator.clipboard.write = () => Promise.resolve(); }")
-    run_to_end(page)
-    page.click("[data-role=save-menu] summary")
-    press(page, "copy-image")
-    page.wait_for_function("document.querySelector('[data-role=told]').textContent === 'Image copied.'")
-    assert page.is_checked(".sd-pace input[value='0.25']")

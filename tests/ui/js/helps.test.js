@@ -41,7 +41,7 @@ test("each term has a short sentence and a formula, and leads to other terms", (
 test("the numbers come from the run", () => {
   assert.equal(numbers("alpha"), "16 of 28 = 57%");
   assert.equal(numbers("tau"), "30 ÷ 14 = 2.14");
-  assert.equal(numbers("speedup"), "9.9 ÷ 6.2 tok/s = 1.59× the speed. A round adds τ = 2.14 tokens and takes 1.35× as long as a token of the target alone");
+  assert.equal(numbers("speedup"), "9.9 ÷ 6.2 tokens/s = 1.59× the speed. A round adds τ = 2.14 tokens and takes 1.35× as long as a token of the target alone");
   assert.match(numbers("speedup", { ...TOTALS, speedup: 0.944 }), /slower: 0\.94× the speed of the target alone\./);
   assert.equal(numbers("theory"), "α = 57%, c = 0.12: 1.72× the speed; break-even α = 33%");
   assert.equal(numbers("c"), "c = 0.12");

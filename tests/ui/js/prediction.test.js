@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { comparisonWords, phasesOf, PREDICTIONS, survivors } from "../../../specdemo/ui/static/stage/prediction.js";
+import { comparisonWords, meanAccepted, phasesOf, PREDICTIONS } from "../../../specdemo/ui/static/stage/prediction.js";
 
 const TOTALS = { accepted_by_position: [9, 2, 1, 0], passes: 10, speedup: 1.4, identical: true };
 
-test("the mean number of surviving draft tokens is that of the run's own figures", () => {
-  assert.equal(survivors(TOTALS), 1.2);
-  assert.equal(survivors({ ...TOTALS, passes: 0 }), null);
+test("the mean number of accepted draft tokens is that of the run's own figures", () => {
+  assert.equal(meanAccepted(TOTALS), 1.2);
+  assert.equal(meanAccepted({ ...TOTALS, passes: 0 }), null);
 });
 
 test("the measured options follow from the figures", () => {
@@ -17,11 +17,11 @@ test("the measured options follow from the figures", () => {
   assert.deepEqual(options({ ...TOTALS, speedup: null, passes: 0 }), [null, null]);
 });
 
-test("the comparison names what was said and measured", () => {
-  const words = "You said 3 of 4; measured 1.2 of 4. You said faster; measured 1.40× the speed.";
+test("the comparison names the predictions and the measured figures", () => {
+  const words = "Predicted: faster, 3 of 4 accepted. Measured: 1.40× the speed, 1.2 of 4 accepted.";
   assert.equal(comparisonWords([0, 3], TOTALS), `${words} Same text.`);
   assert.equal(comparisonWords([0, 3], { ...TOTALS, identical: false }), words);
-  assert.equal(comparisonWords([1, 3], { ...TOTALS, speedup: null }), "You said 3 of 4; measured 1.2 of 4. Same text.");
+  assert.equal(comparisonWords([1, 3], { ...TOTALS, speedup: null }), "Predicted: slower, 3 of 4 accepted. Measured: 1.2 of 4 accepted. Same text.");
 });
 
 test("the first two rounds have three phases each, without a gap, and the third has none", () => {

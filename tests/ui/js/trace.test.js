@@ -58,6 +58,15 @@ test("no figure knows of a round that is still under way", () => {
   assert.equal(trace.totalsAt(4.2).speedup, "baseline 2");
 });
 
+test("a comparison waits for every round that arrived before it", () => {
+  const trace = new Trace();
+  trace.take(START);
+  for (const index of [0, 1]) trace.take(roundEvent("speculative", round(index, ["accepted"])));
+  for (const index of [0, 1]) trace.take(roundEvent("baseline", round(index, [])));
+  assert.equal(trace.totalsAt(2.5).baseline_tokens, "baseline 1");
+  assert.equal(trace.totalsAt(2.5).speedup, "speculative 0", "speculative 1 has not ended");
+});
+
 test("while a lane still runs the others are known only as far as it is", () => {
   const trace = new Trace();
   trace.take(START);

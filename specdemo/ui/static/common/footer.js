@@ -18,7 +18,7 @@ export function mountFooter({ element, settings: { source } }) {
       copied.textContent = "Copied.";
     } catch {
       getSelection().selectAllChildren(bibtex);
-      copied.textContent = "This browser cannot copy here; the text is selected.";
+      copied.textContent = "This browser can't copy here. The text is selected; press Ctrl+C.";
     }
   });
 }

@@ -99,7 +99,7 @@ export class Chart {
         await this.drawOnce(plotly);
       }
     } catch {
-      this.node.textContent = "The chart did not load; reload the page.";
+      this.node.textContent = "The chart did not load. Reload the page.";
     } finally {
       this.drawing = null;
     }

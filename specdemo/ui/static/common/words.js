@@ -9,17 +9,17 @@ import { tables } from "./tables.js";
 const RULES = {
   greedy: {
     verdict: greedyVerdict,
-    choice: (emission) => `Its first choice, with probability ${percent(emission.raw_prob)}.`,
+    choice: (emission) => `The target's most likely token, with probability ${percent(emission.raw_prob)}.`,
     figures: (token) => {
       const word = !token.compared ? "not compared" : token.rejected ? "no" : "yes";
-      return [["first choice?", word, "whether it is the target's most probable token"]];
+      return [["most likely?", word, "whether it is the target's most likely token"]];
     },
   },
   rejection: {
     verdict: rejectionVerdict,
     choice: drawnFromTarget,
     corrected: (emission) =>
-      `Drawn from the residual distribution (p − q)+. Its mass ${decimal(emission.residual_mass)} was the rejection probability here; this token has ${percent(emission.prob)} of it.`,
+      `Drawn from the residual distribution, max(0, p − q) normalized. The residual has mass ${decimal(emission.residual_mass)}, the rejection probability; this token has ${percent(emission.prob)} of it.`,
     figures: (token) => [
       ["min(1, p/q)", token.compared ? decimal(token.accept_prob) : "not compared", "acceptance probability"],
       ["u", token.u === null ? "not drawn" : decimal(token.u), "random number; accepted if u < min(1, p/q)"],
@@ -29,7 +29,7 @@ const RULES = {
     verdict: blockVerdict,
     choice: drawnFromTarget,
     corrected: (emission) =>
-      `Drawn from the residual distribution (w·p − q)+, where w is the weight of the accepted tokens; this token has ${percent(emission.prob)} of it.`,
+      `Drawn from the residual distribution, max(0, w·p − q) normalized, where w is the weight of the accepted tokens; this token has ${percent(emission.prob)} of it.`,
     figures: (token) => [
       ["h", decimal(token.accept_prob), "probability of accepting all draft tokens up to this one"],
       ["u", decimal(token.u), "random number; accepted if u < h here or at a later token"],
@@ -37,7 +37,7 @@ const RULES = {
   },
   "shared-noise": {
     verdict: noiseVerdict,
-    choice: (emission) => `The largest log p + noise; its probability is ${percent(emission.prob)}.`,
+    choice: (emission) => `The token with the largest log p + noise; its probability is ${percent(emission.prob)}.`,
     figures: (token) => [["noise g", decimal(token.noise), "Gumbel noise of this token at this position"]],
   },
 };
@@ -146,16 +146,16 @@ export function verdictWords(token, round, rule) {
 
 function greedyVerdict(token, round) {
   const odds = bothOdds(token.raw_p, token.raw_q, round);
-  if (!token.rejected) return `${odds}: the target's first choice, so accepted.`;
+  if (!token.rejected) return `${odds}: the target's most likely token, so accepted.`;
   const first = token.target_top[0];
-  return `${odds}: the target's first choice is another token${first ? ` (${percent(first[1])})` : ""}, so rejected.`;
+  return `${odds}: the target's most likely token is a different one${first ? ` (${percent(first[1])})` : ""}, so rejected.`;
 }
 
 function rejectionVerdict(token, round) {
   const odds = bothOdds(token.p, token.q, round);
   if (token.accept_prob >= 1) return `${odds}: p ≥ q, so always accepted.`;
   const verdict = token.rejected ? "rejected" : "accepted";
-  return `${odds}: accepted with probability ${decimal(token.accept_prob)}; random number ${decimal(token.u)}, so ${verdict}.`;
+  return `${odds}: acceptance probability ${decimal(token.accept_prob)}, random number ${decimal(token.u)}, so ${verdict}.`;
 }
 
 function blockVerdict(token, round) {
@@ -168,7 +168,7 @@ function blockVerdict(token, round) {
 function noiseVerdict(token, round) {
   const odds = bothOdds(token.p, token.q, round);
   return token.rejected
-    ? `${odds}: with the same noise the target picks another token, so rejected.`
+    ? `${odds}: with the same noise the target picks a different token, so rejected.`
     : `${odds}: with the same noise the target picks the same token, so accepted.`;
 }
 
@@ -190,9 +190,9 @@ export function emissionWords(emission, round, rule) {
   const count = round.drafted.length;
   if (emission.prob === null) return watchedEmission(emission, round) + watchedOdds(emission.raw_prob);
   const { choice, corrected } = RULES[rule];
-  if (!count) return `One target pass, one token. ${choice(emission)}`;
-  if (emission.status === "bonus") return `${allAccepted(count)}; the same pass adds one more. ${choice(emission)}`;
-  return corrected ? corrected(emission) : `The target's token in place of the rejected one. ${choice(emission)}`;
+  if (!count) return `No draft tokens: one target pass, one token. ${choice(emission)}`;
+  if (emission.status === "bonus") return `${allAccepted(count)}; the same pass adds one more token. ${choice(emission)}`;
+  return corrected ? corrected(emission) : `Replaces the rejected token. ${choice(emission)}`;
 }
 
 function allAccepted(count) {
@@ -200,14 +200,14 @@ function allAccepted(count) {
 }
 
 function drawnFromTarget(emission) {
-  return `Drawn from p, with probability ${percent(emission.prob)}.`;
+  return `Drawn from the target's distribution, with probability ${percent(emission.prob)}.`;
 }
 
 function watchedEmission(emission, round) {
-  if (isPiece(round)) return "A piece of the text. The server does not report which of its tokens were drafted.";
-  if (!round.drafted.length) return "One target pass without a draft, one token.";
-  if (emission.status === "bonus") return `${allAccepted(round.drafted.length)}; the same pass added one more.`;
-  return "The target's token in place of the rejected one.";
+  if (isPiece(round)) return "A piece of the text. The server does not report which tokens were drafted.";
+  if (!round.drafted.length) return "No draft tokens: one target pass, one token.";
+  if (emission.status === "bonus") return `${allAccepted(round.drafted.length)}; the same pass added one more token.`;
+  return "The target's token replaces the rejected one.";
 }
 
 /**
@@ -225,13 +225,13 @@ export function rankWords(round) {
   if (rank === null) return "";
   if (rank === BEYOND) return "The target's choice was not in the draft's top five.";
   const [, probability] = round.drafted.find(({ rejected }) => rejected).draft_top[rank - 1];
-  return `The target's choice was the draft's ${RANKS[rank - 1]} (${percent(probability)}).`;
+  return `The target's choice ranked ${RANKS[rank - 1]} in the draft's list (${percent(probability)}).`;
 }
 
 /** One round in a sentence. */
 export function roundWords(round) {
   if (isPiece(round)) return `Piece ${round.index + 1} of the text.`;
-  if (!round.drafted.length) return `Round ${round.index + 1}: no draft, one token by the target.`;
+  if (!round.drafted.length) return `Round ${round.index + 1}: no draft tokens, one token from the target.`;
   const accepted = round.drafted.filter((token) => token.status === "accepted").length;
   const added = round.emission ? `, then one ${round.emission.status} token` : "";
   return `Round ${round.index + 1}: ${accepted} of ${round.drafted.length} accepted${added}.`;
@@ -252,7 +252,7 @@ export function tokenFigures(token, round, rule) {
 /** The times that the parts of a round took, in words. */
 export function timeWords({ draft_s: draft, verify_s: verify, other_s: rest }) {
   const time = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
-  if (!draft && !verify) return `${time(rest)} in all`; // a watched server reports only the total
+  if (!draft && !verify) return `${time(rest)} in total`; // a watched server reports only the total
   return `draft ${time(draft)}, target pass ${time(verify)}, rest ${time(rest)}`;
 }
 
@@ -280,5 +280,5 @@ export function ruleWords(rule, temperature) {
 /** The models of a run and where they run, in a sentence. */
 export function pairWords({ pair, precision, device, config }) {
   const drafter = (tables.drafters[config.drafter]?.who ?? "{draft}").replace("{draft}", `the ${pair.draft}`);
-  return `Target ${pair.target}, drafts by ${drafter}; ${precision} on ${device}.`;
+  return `Target model: ${pair.target}. Draft tokens from ${drafter}. Precision ${precision}, on ${device}.`;
 }

@@ -8,9 +8,9 @@ import { mountProof } from "../proof/proof.js";
 import { askedQuestion, mountQuestions, mountResults } from "../learn/quiz.js";
 import { mount, stageOfPage } from "../stage/stage.js";
 
-const HINT = "Choose a recorded run. The upper lane uses drafts; the lower lane is the target working alone.";
+const HINT = "Choose a recording. The upper lane uses draft tokens; the lower lane is the target alone.";
 const ANSWERS = "learn/quiz-answers.ndjson";
-const NO_ANSWER = { type: "error", message: "The recorded answer did not load; try again." };
+const NO_ANSWER = { type: "error", message: "The recorded answer did not load. Try again." };
 
 const base = new URL("../", import.meta.url).href;
 const settings = JSON.parse(document.getElementById("settings").textContent);

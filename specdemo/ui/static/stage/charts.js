@@ -50,7 +50,7 @@ export const CHART_TERMS = {
   },
   rates: {
     title: "α and τ by round",
-    sentence: "Both figures over all rounds so far; they settle because each new round weighs less.",
+    sentence: "Acceptance rate and tokens per pass over all rounds so far; each new round changes them less.",
     formula: "α = accepted ÷ compared, τ = tokens ÷ target passes",
     more: ["alpha", "tau"],
     numbers: ({ totals }) => {
@@ -81,7 +81,7 @@ export const CHART_TERMS = {
   },
   position: {
     title: "Acceptance by position",
-    sentence: "How often the first, second, third … draft token was accepted if compared; later tokens depend on earlier ones.",
+    sentence: "How often the draft token at each position was accepted, counting only compared tokens.",
     formula: "α at a position = accepted ÷ compared there",
     more: ["alpha"],
     numbers: ({ totals }) => {
@@ -92,7 +92,7 @@ export const CHART_TERMS = {
   },
   ranks: {
     title: "Rank of the target's choice",
-    sentence: "The rank that the draft gave the target's choice where a draft token was rejected; copied drafts have no ranks.",
+    sentence: "For each rejected draft token: the rank of the target's choice in the draft's list; copied drafts have none.",
     formula: "rank = 1 + number of tokens with a higher q",
     more: ["alpha"],
     numbers: ({ totals }) => {

@@ -20,21 +20,21 @@ const FORMATS = {
 };
 const LABELS = {
   speedup: ({ speedup, baseline_tokens: alone }) => {
-    if (speedup === null && alone) return "known after 8 tokens";
+    if (speedup === null && alone) return "shown after 8 tokens";
     return isSlower(speedup) ? "slower" : "speedup";
   },
   passes: ({ passes }) => (passes === 1 ? "target pass" : "target passes"),
   identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, ended) => {
-    if (identical && ended) return tokens === alone ? "same text" : "same up to the shorter end";
+    if (identical && ended) return tokens === alone ? "same text" : "same until one ends";
     if (identical) return "same text so far";
     if (identical === false) return `differs from token ${divergence + 1}`;
-    return alone ? "same probabilities" : "same text?";
+    return alone ? "same distribution" : "same text?";
   },
   diverges: ({ draft_divergence: divergence, draft_alone_tokens: tokens }, rule, ended) => {
-    if (hasResidual(rule)) return "another sample, not compared token by token";
+    if (hasResidual(rule)) return "independent sample, not compared";
     if (divergence !== null) return `differs from the target at token ${divergence + 1}`;
     if (!tokens) return "";
-    return ended ? "no token differs" : "no token differs so far";
+    return ended ? "same text as the target" : "same as the target so far";
   },
 };
 const FULL_ROW = 40; // if a lane has more pass blocks than this, all blocks get narrower

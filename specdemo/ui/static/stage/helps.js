@@ -18,13 +18,13 @@ const TERMS = {
   ...CHART_TERMS,
   speedup: {
     title: "Speedup S",
-    sentence: "Decoding speed compared with that of the target alone.",
+    sentence: "Decoding speed relative to the target alone; 2× means twice as many tokens per second.",
     formula: "S = (baseline seconds ÷ baseline tokens) ÷ (speculative seconds ÷ speculative tokens)",
     more: ["theory", "c", "v"],
     numbers: ({ totals, config }) => {
       if (!config.baseline) return "The target alone did not run, so there is no speedup.";
       if (totals.speedup === null) return "No speedup before both lanes have 8 tokens.";
-      const quotient = `${totals.tokens_per_s.toFixed(1)} ÷ ${totals.baseline_tokens_per_s.toFixed(1)} tok/s = ${speedWords(totals.speedup)}`;
+      const quotient = `${totals.tokens_per_s.toFixed(1)} ÷ ${totals.baseline_tokens_per_s.toFixed(1)} tokens/s = ${speedWords(totals.speedup)}`;
       if (totals.tau === null) return quotient; // a watched server that does not report rounds
       const cost = (totals.tau / totals.speedup).toFixed(2);
       return `${quotient}. A round adds τ = ${totals.tau.toFixed(2)} tokens and takes ${cost}× as long as a token of the target alone`;
@@ -49,9 +49,9 @@ const TERMS = {
     },
   },
   colours: {
-    title: "Colours and marks",
-    sentence: "Green is accepted, struck through is rejected or discarded, ▸ is corrected, + is a bonus token, plain had no draft.",
-    formula: "tick in the text = hidden discarded tokens · moving bar = a target pass · ▮ = one pass",
+    title: "Colors and marks",
+    sentence: "Green is accepted, struck through is rejected or discarded, ▸ is corrected, + is bonus, plain had no draft.",
+    formula: "tick in the text = hidden discarded tokens · moving bar = target pass in progress · ▮ = one target pass",
     more: ["alpha"],
     numbers: ({ totals }) => {
       if (totals.alpha_compared === null) return NOTHING_COMPARED;
@@ -68,7 +68,7 @@ const TERMS = {
   },
   v: {
     title: "Verification cost v(n)",
-    sentence: "The time of a target pass over n tokens relative to one token; 1 means that verification is free.",
+    sentence: "The time of a target pass over n tokens relative to one token; 1 means extra tokens cost no time.",
     formula: "v(n) = seconds of a pass over n tokens ÷ seconds of a pass over 1",
     more: ["c", "theory"],
     numbers: ({ calibration }) => {

@@ -5,7 +5,7 @@ import { element } from "../common/dom.js";
 import { fillLabel } from "./tokens.js";
 import { decimal, emissionWords, hasResidual, isCopied, rankWords, ownStatus, percent, roundWords, ruleName, statusName, timeWords, tokenFigures, verdictWords } from "../common/words.js";
 
-const GREEDY_FIGURES = "p and q are probabilities at temperature 1; greedy takes the most probable token";
+const GREEDY_FIGURES = "p and q are probabilities at temperature 1; greedy chooses the most likely token";
 
 export class Microscope {
   constructor(panel, { onClose, onStep }) {
@@ -61,7 +61,7 @@ function emissionCard(round, rule, pieces) {
   card.dataset.verdict = status || "own";
   const probability = percent(rule === "greedy" || emission.prob === null ? emission.raw_prob : emission.prob);
   const figures = residual
-    ? [["share", probability, "probability in the residual distribution"], ["mass", decimal(emission.residual_mass), "mass of the residual, Σ (p − q)+"]]
+    ? [["share", probability, "probability in the residual distribution"], ["mass", decimal(emission.residual_mass), "mass of the residual, Σ max(0, p − q)"]]
     : [["p", probability, "target probability"]];
   if (emission.noise !== null) figures.push(["noise g", decimal(emission.noise), "Gumbel noise of this token at this position"]);
   card.append(figureList(figures), element("p", "sd-verdict", emissionWords(emission, round, rule)));

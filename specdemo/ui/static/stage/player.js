@@ -266,11 +266,11 @@ const KEY_LIST = [
   ["← →", "Step one phase: draft, verify, verdict"],
   ["Shift + ← →", "Step one round"],
   ["Home, End", "Go to the start or the end"],
-  ["Tab", "Go to the next lane or control"],
-  ["← → in a lane", "Go to the next token"],
-  ["← → on the strip", "Go to the next round"],
+  ["Tab", "Move to the next lane or control"],
+  ["← → in a lane", "Move to the next token"],
+  ["← → on the round strip", "Open the next round"],
   ["Enter", "Pin a token's details, or open a round"],
-  ["Esc", "Close what is open"],
+  ["Esc", "Close the open panel"],
   ["?", "Show this list"],
 ];
 const COMMANDS = { " ": "play", ArrowLeft: "phase-back", ArrowRight: "phase-on", Home: "to-start", End: "to-end", "?": "help" };

@@ -115,7 +115,7 @@ export class Plots {
       this.plotly = await loadPlotly(this.base);
       this.plan();
     } catch {
-      for (const [name, node] of this.nodes) if (name !== LIVE) node.textContent = "The charts did not load; reload the page.";
+      for (const [name, node] of this.nodes) if (name !== LIVE) node.textContent = "The charts did not load. Reload the page.";
     }
   }
 

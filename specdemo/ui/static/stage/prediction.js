@@ -12,28 +12,28 @@ const KEY = "specdemo-prediction"; // set once the card has been answered or ski
 const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
 const LENGTH = 4; // the draft length k that the questions name
 const BUSY = "Another run is in progress; wait for its end.";
-const SETUP = `Drafts of ${LENGTH} tokens.`;
+const SETUP = `Draft length k = ${LENGTH}.`;
 
 /** The questions of the card, which a class can be asked too. `option(totals)` is the index of the measured option. */
 export const PREDICTIONS = [
   {
     name: "run-speed",
-    text: "Is it faster or slower than the target alone?",
+    text: "Is this run faster or slower than the target alone?",
     setup: SETUP,
     options: ["Faster", "Slower"],
     option: ({ speedup }) => (speedup === null ? null : Number(isSlower(speedup))),
   },
   {
     name: "run-survivors",
-    text: `How many of ${LENGTH} draft tokens survive on average?`,
+    text: `How many of ${LENGTH} draft tokens are accepted on average?`,
     setup: SETUP,
     options: Array.from({ length: LENGTH + 1 }, (_, count) => `${count} of ${LENGTH}`),
-    option: (totals) => roundedOrNull(survivors(totals)),
+    option: (totals) => roundedOrNull(meanAccepted(totals)),
   },
 ];
 
 /** The mean number of accepted draft tokens per round; null before the first round. */
-export function survivors({ accepted_by_position: accepted, passes }) {
+export function meanAccepted({ accepted_by_position: accepted, passes }) {
   return passes ? accepted.reduce((sum, count) => sum + count, 0) / passes : null;
 }
 
@@ -42,22 +42,23 @@ function roundedOrNull(value) {
 }
 
 /** The predictions, as indices of options, compared with the figures of the run. */
-export function comparisonWords([speed, count], totals) {
+export function comparisonWords(answers, totals) {
   const { speedup, identical } = totals;
-  const said = PREDICTIONS[0].options[speed].toLowerCase();
-  const parts = [`You said ${count} of ${LENGTH}; measured ${survivorWords(totals)}.`];
-  if (speedup !== null) parts.push(`You said ${said}; measured ${times(speedup)} the speed.`);
-  if (identical) parts.push("Same text.");
-  return parts.join(" ");
+  const speed = speedup === null ? "" : `${times(speedup)} the speed, `;
+  return `${predictionWords(answers)} Measured: ${speed}${acceptedWords(totals)} accepted.${identical ? " Same text." : ""}`;
 }
 
-function survivorWords(totals) {
-  return `${survivors(totals).toFixed(1)} of ${LENGTH}`;
+function predictionWords([speed, count]) {
+  return `Predicted: ${PREDICTIONS[0].options[speed].toLowerCase()}, ${count} of ${LENGTH} accepted.`;
+}
+
+function acceptedWords(totals) {
+  return `${meanAccepted(totals).toFixed(1)} of ${LENGTH}`;
 }
 
 function measuredWords(totals) {
   const speed = totals.speedup === null ? "" : `, at ${times(totals.speedup)} the speed of the target alone`;
-  return `Measured: ${survivorWords(totals)} draft tokens accepted per round${speed}.`;
+  return `Measured: ${acceptedWords(totals)} draft tokens accepted per round${speed}.`;
 }
 
 const TOURED_ROUNDS = 2;
@@ -66,7 +67,7 @@ const CAPTIONS = {
   prompt: () => "",
   draft: ({ drafted }) => `1. Draft: the draft model writes ${drafted.length} tokens, one after another.`,
   verify: ({ drafted }) => `2. Verify: the target checks all ${drafted.length} in one pass.`,
-  verdict: (round) => `3. Keep or correct. ${roundWords(round)}`,
+  verdict: (round) => `3. Accept or correct. ${roundWords(round)}`,
 };
 
 /** The phases of the first rounds in the order of time, as `{ phase, round, from, to }`. */
@@ -214,9 +215,7 @@ class Prediction {
 
   predictedWords() {
     const { answers } = this.current;
-    if (!answers) return "The class has predicted this run.";
-    const [speed, count] = PREDICTIONS.map(({ options }, index) => options[answers[index]].toLowerCase());
-    return `You said: ${speed}, ${count} survive.`;
+    return answers ? predictionWords(answers) : "The class has predicted this run.";
   }
 
   compare(totals) {
@@ -225,7 +224,7 @@ class Prediction {
     this.current.isCompared = true;
     if (answers) {
       const [aim, length] = isSlower(totals.speedup) ? ["faster", 1] : ["slower", 12];
-      this.offer(comparisonWords(answers, totals), `Now make it ${aim}: k = ${length}`, () => this.run(length));
+      this.offer(comparisonWords(answers, totals), `Run with k = ${length}: ${aim}?`, () => this.run(length));
     } else this.offer(measuredWords(totals), "Show the answers", () => openTab("class"));
     if (!name) return;
     const option = PREDICTIONS.find((question) => question.name === name).option(totals);

@@ -11,7 +11,7 @@ const LAST_RUN_KEY = "specdemo-last-run";
 const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
 const ARRIVAL_WORDS = "Recorded earlier.";
 const INVITATION = " Press Run for your own.";
-const LINK_WORDS = "Press Run to repeat this run. This is a recording of";
+const LINK_WORDS = "Press Run for the linked run. Shown now: a recording of";
 
 /** The built-in recordings, each with its name, title, about, device, pair and figures; an empty list on failure. */
 export async function listRecordings(base) {

@@ -226,7 +226,7 @@ class Tip {
     const status = pending ? "pending" : own ? ownStatus(round) || "target's own" : statusName(facts.token);
     const lane = facts.entry.lane === "speculative" ? `${status} · round ${round.index + 1}` : `token ${round.index + 1}`;
     const words = own ? emissionWords(facts.token, round, rule) : verdictWords(facts.token, round, rule);
-    const body = [element("p", "", pending ? "Drafted, not verified yet." : words)];
+    const body = [element("p", "", pending ? "Proposed, not verified yet." : words)];
     const figures = own || pending ? [] : tokenFigures(facts.token, round, rule);
     const line = figures.map(([name, value]) => `${name} ${value}`).join(" · ");
     if (line) body.push(element("p", "sd-tip-figures", line));

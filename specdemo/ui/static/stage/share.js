@@ -128,6 +128,6 @@ async function drawMarkup(markup, width, height) {
   pen.scale(scale, scale);
   pen.drawImage(image, 0, 0);
   return new Promise((resolve, reject) => {
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large for this browser"))), "image/png");
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the image is too large for this browser"))), "image/png");
   });
 }
