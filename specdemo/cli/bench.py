@@ -18,7 +18,7 @@ from specdemo.cli.options import (
     draft_length,
     listed,
     loaded_pair,
-    team,
+    replicas_of,
 )
 from specdemo.records.limits import UserError
 from specdemo.records.output import require_regular, require_writable
@@ -77,9 +77,9 @@ def run(options: argparse.Namespace) -> int:
     if options.cluster:
         from specdemo.bench.measuring import suited
 
-        with team(options) as replicas:
-            replicas.one(partial(suited, prompts=prompts))
-            bench.fill(replicas.all(bench.works()), replicas.facts)
+        with replicas_of(options) as group:
+            next(group.all([partial(suited, prompts=prompts)]))
+            bench.fill(group.all(bench.works()), group.facts)
     else:
         bench.run(loaded_pair(options))
     print(bench.table())

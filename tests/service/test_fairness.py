@@ -10,10 +10,10 @@ from helpers.reading import Reading
 from helpers.waiting import PATIENCE_S, until
 
 from specdemo.engine.speculate import never
+from specdemo.pairs.presets import OfferedPairs
 from specdemo.records.limits import UserError
 from specdemo.service.fairness import MAX_EACH, Visitor
 from specdemo.service.jobs import JobKind
-from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.service import Service, local_service
 
@@ -65,7 +65,9 @@ def test_an_address_with_over_half_of_a_full_queue_makes_room_for_others(held):
     with pytest.raises(UserError, match="queue is full: 6 are waiting"):
         held.enter_context(queue.enqueued("run", page(20, "10.0.1.9")))
     assert [place.refused is None for place in greedy] == [True] * 3 + [False] * 3, "the newest made room"
-    with pytest.raises(UserError, match=r"your address had more than half of its places; please try again"):
+    with pytest.raises(
+        UserError, match=r"more than half of the jobs came from your address; please try again"
+    ):
         greedy[-1].require_kept()
     assert all(place.refused is None for place in others)
 

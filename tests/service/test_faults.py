@@ -16,10 +16,10 @@ from torch import Tensor
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import PROMPT_PART, never, speculate
 from specdemo.pairs.pair import Pair
+from specdemo.pairs.presets import OfferedPairs
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule
 from specdemo.service.jobs import JobKind, devices_answer
-from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.service import RESTARTING, Service, local_service
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,13 +13,12 @@ from helpers.waiting import PATIENCE_S
 
 from specdemo.cli.main import parsed
 from specdemo.engine.speculate import never
-from specdemo.pairs.presets import PRESETS, preset_named
+from specdemo.pairs.presets import PRESETS, OfferedPairs, preset_named, two_models
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service import hosting
 from specdemo.service.hosting import Hosting
 from specdemo.service.jobs import JobKind
-from specdemo.service.offered_pairs import OfferedPairs, two_models
 from specdemo.service.queue import Bounds
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
@@ -124,7 +123,7 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     service = host.service(host.offered_pairs())
     for name in (None, "smollm2-1.7b", "some/target, some/draft"):
         assert list(service.events(JobKind.RUN, RUN, never, name))[-1]["type"] == "end"
-    with pytest.raises(UserError, match="a folder of this machine has that name"):
+    with pytest.raises(UserError, match="names a folder of this machine"):
         list(service.events(JobKind.RUN, RUN, never, "assets/draft, assets/draft"))
     assert [sources.target for sources in loaded] == [
         "built-in",
@@ -218,7 +217,7 @@ def test_if_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(monk
 def test_the_lender_s_package_is_imported_before_torch_and_nobody_gets_reports_on_visitors(tmp_path):
     (tmp_path / "spaces.py").write_text("import sys\nassert 'torch' not in sys.modules\nGPU = None\n")
     code = (
-        "import os, app; from specdemo.service.startup import ZERO_GPU; assert ZERO_GPU;"
+        "import os, app; from specdemo.service import ZERO_GPU; assert ZERO_GPU;"
         "assert os.environ['GRADIO_ANALYTICS_ENABLED'] == 'False';"
         "from huggingface_hub import constants; assert constants.HF_HUB_DISABLE_TELEMETRY"
     )
@@ -235,7 +234,7 @@ def test_the_lender_s_package_is_imported_before_torch_and_nobody_gets_reports_o
 @pytest.mark.slow
 def test_gradio_keeps_no_statistics_of_events():
     code = (
-        "import specdemo.service.startup, gradio; queue = gradio.Blocks()._queue;"
+        "import specdemo.service, gradio; queue = gradio.Blocks()._queue;"
         "assert queue.ANALYTICS_MAX_EVENTS == 1 and queue.ANAYLTICS_CACHE_FREQUENCY > 1e9"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

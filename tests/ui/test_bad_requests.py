@@ -25,8 +25,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from specdemo.models.threads import thread_count, use_threads
+from specdemo.pairs.presets import OfferedPairs
 from specdemo.records.limits import UserError
-from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import ABANDONED_S
 from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.page import build_page, launch_options
