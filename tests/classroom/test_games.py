@@ -164,7 +164,7 @@ async def test_one_game_is_on_at_a_time_and_none_without_a_judge():
     games = Games(Log(), judge)
     assert games.time_left() is None
     games.start(GAME)
-    with pytest.raises(UserError, match="A game is on"):
+    with pytest.raises(UserError, match="A game is running"):
         games.start(GAME)
     games.dismiss()
     games.start({**GAME, "seconds": 120})
@@ -173,7 +173,7 @@ async def test_one_game_is_on_at_a_time_and_none_without_a_judge():
     await asyncio.sleep(0.2)
     assert before["game"] == 2 and 0 < games.time_left()["left"] < before["left"] <= 120
     games.stop()
-    with pytest.raises(UserError, match="Games are off"):
+    with pytest.raises(UserError, match="Games do not work"):
         Games(Log(), None).start(GAME)
 
 
@@ -206,7 +206,7 @@ async def test_a_class_accepts_drafts_of_its_own_students_only_and_not_too_often
     room = Room("BCDFG", judge=judge)
     room.take(post({"type": "play", **GAME}))
     token = room.students.join()
-    with pytest.raises(UserError, match="does not know"):
+    with pytest.raises(UserError, match="not in this class"):
         room.draft("forged", draft())
     for _ in range(5):
         room.draft(token, draft())

@@ -64,7 +64,7 @@ async def test_a_question_goes_from_asking_to_the_summary():
     room = Room("BCDFG")
     room.take(post(ASK))
     token = room.students.join()
-    with pytest.raises(UserError, match="does not know"):
+    with pytest.raises(UserError, match="not in this class"):
         room.answer("forged", {"question": 1, "answer": 0})
     room.answer(token, {"question": 1, "answer": 0})
     room.answer(token, {"question": 1, "answer": 1})

@@ -29,7 +29,7 @@ def test_a_class_ends_when_its_teachers_page_is_silent():
     clock.now += IDLE_S - 1
     assert rooms.find(room.code, "student") is room
     clock.now += 2
-    with pytest.raises(NoClassError, match="no class with that code"):
+    with pytest.raises(NoClassError, match="no class with this code"):
         rooms.find(room.code, "student")
     assert room.over
 

@@ -147,8 +147,7 @@ def test_pass_costs_of_one_call_are_not_measured_again_by_the_next(service, pair
 
 
 def test_a_process_whose_device_is_lost_is_not_used_again(pair):
-    """The lender keeps a process whose call ends well, and drops one whose call raises."""
-
+    # The lender keeps a process whose call ends well, and drops one whose call raises.
     def lost(*_asked: Any) -> Any:
         raise LostDeviceError("The device failed.")
         yield
@@ -178,5 +177,5 @@ def test_a_process_whose_device_is_lost_is_not_used_again(pair):
 
 def test_a_fault_of_the_program_is_not_blamed_on_the_gpu(service, monkeypatch):
     monkeypatch.setitem(JOB_SPECS, JobKind.RUN, JOB_SPECS[JobKind.RUN]._replace(events=lambda *_: 1 / 0))
-    with pytest.raises(UserError, match=r"failed inside the program \(ZeroDivisionError\)\."):
+    with pytest.raises(UserError, match=r"failed inside the program \(ZeroDivisionError\)"):
         list(service.events(JobKind.RUN, REQUEST, never))

@@ -168,7 +168,7 @@ def test_hostile_students_are_refused_in_a_sentence_and_the_class_continues(url)
         await teacher.tell(BEGIN, ASK)
         post = teacher.http.post
         forged = {"student": "forged", "question": 1, "answer": 0}
-        await refused(post(at(teacher, "answer"), json=forged), 400, "does not know")
+        await refused(post(at(teacher, "answer"), json=forged), 400, "not in this class")
         mine = {**forged, "student": good.token}
         for wrong in (
             {**mine, "question": 2},
@@ -189,8 +189,8 @@ def test_hostile_students_are_refused_in_a_sentence_and_the_class_continues(url)
             await refused(teacher.http.get(path), 400, "after must be")
         for path in ("events", "news", "own"):
             asked = teacher.http.get(at(teacher, f"{path}?student=forged"))
-            await refused(asked, 400, "does not know")
-        await refused(post(f"/{PREFIX}/ZZZZZZ/join", json={}), 404, "no class with that code")
+            await refused(asked, 400, "not in this class")
+        await refused(post(f"/{PREFIX}/ZZZZZZ/join", json={}), 404, "no class with this code")
         foreign = {"origin": "https://evil.example"}
         await refused(post(at(teacher, "join"), json={}, headers=foreign), 403, "other sites")
         assert (await post(at(teacher, "answer"), json=mine)).status_code == 200
@@ -219,7 +219,7 @@ def test_a_run_that_is_too_long_is_refused_and_the_next_is_shown(url):
 
         await refused_part(part(6, line, line), 413, "too large")
         await refused_part(part(6, line), 400, "too long")
-        await refused_part(part(8, line), 409, "beginning of this run is missing")
+        await refused_part(part(8, line), 409, "events before this one are missing")
         await teacher.tell({**BEGIN, "run": 1}, part(0, line))
 
     in_class(url, work)

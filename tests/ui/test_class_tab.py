@@ -464,7 +464,7 @@ def test_the_end_of_a_class_is_announced_and_the_run_stays(teacher, student):
 def test_a_wrong_code_can_be_corrected(teacher, patient_page, url):
     page = patient_page()
     page.goto(f"{url}specdemo-class/zzzzzz")
-    expect(page.locator("[data-role=refused]")).to_contain_text("no class with that code")
+    expect(page.locator("[data-role=refused]")).to_contain_text("no class with this code")
     page.fill("input[name=code]", teacher.text_content(".sd-class-code").lower())
     page.click("text=Join")
     page.wait_for_selector(".sd-student[data-state=following]")
