@@ -23,7 +23,7 @@ Work = Callable[[Pair], T]
 class ReplicaGroup:
     """Workers on a cluster. ``facts`` describes their devices, which must be alike."""
 
-    def __init__(self, workers: Sequence[Any]):
+    def __init__(self, workers: list[Any]):
         loading = [worker.facts.remote() for worker in workers]
         self.facts = shared_facts([_result(ray.get, facts) for facts in loading])
         self._pool = ActorPool(workers)

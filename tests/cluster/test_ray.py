@@ -54,17 +54,22 @@ class Head:
         self._command += ["--disable-usage-stats"]
 
     def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert any("Ray runtime started" in line for line in self._process.stdout), "no head was started"
+        for _ in range(3):  # Ray gives up after 30 s, which may not be enough on a busy machine
+            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+            assert self._process.stdout is not None
+            if any("Ray runtime started" in line for line in self._process.stdout):
+                return
+            self.stop()
+        raise AssertionError("no head was started")
 
     def stop(self) -> None:
         import psutil
 
-        command = psutil.Process(self._process.pid)
-        for process in (command, *command.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        with suppress(psutil.NoSuchProcess):
+            command = psutil.Process(self._process.pid)
+            for process in (command, *command.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
         self._process.wait()
 
 
