@@ -125,11 +125,8 @@ def test_as_many_jobs_run_at_once_as_there_are_replicas(driver, page):
     driver.answer("start", "end")
     driver.tell(two, "end")
     driver.end(two)
-    assert [reading.wait().types for reading in (first, second, third)] == [
-        ["start"],
-        ["start", "end"],
-        ["start", "end"],
-    ]
+    types = [reading.wait().types for reading in (first, second, third)]
+    assert types == [["start"], ["start", "end"], ["start", "end"]]
 
 
 def test_expected_waits_and_the_limit_count_the_jobs_of_all_replicas(page):

@@ -47,7 +47,6 @@ def short(_stop: Any) -> Iterator[Any]:
 
 
 def running(queue: JobQueue, gate: Gate, stop: Any = never, kind: str = "run") -> Reading:
-    """A visitor whose job has begun."""
     visitor = Reading(visit(queue, gate, stop, kind))
     assert gate.begun.wait(PATIENCE_S)
     return visitor
@@ -61,13 +60,11 @@ def waiting(queue: JobQueue, job: Any = short, stop: Any = never, kind: str = "r
 
 
 def is_free(queue: JobQueue) -> bool:
-    """Return whether a job gets the device at once."""
     return [event["type"] for event in visit(queue, short, kind="check")] == ["only"]
 
 
 def until_idle(queue: JobQueue) -> None:
-    """Wait until the device's thread has finished with the last job."""
-    queue.first(lambda: None)
+    queue.first(lambda: None)  # comes after the end of the last job
 
 
 def test_jobs_are_done_one_at_a_time_in_order_of_arrival_on_one_thread():
@@ -119,9 +116,9 @@ def taking(now: list[float], seconds: float, fails: bool = False) -> Any:
 
 
 def expected_s(queue: JobQueue, now: list[float], kind: str, after: float = 0.0) -> int:
-    """Return the expected wait after a job of a kind that has run for so many seconds."""
+    """The expected wait after a job of a kind that has run for so many seconds."""
     gate = Gate()
-    holder = running(queue, gate, lambda: gate.open.is_set(), kind)
+    holder = running(queue, gate, gate.open.is_set, kind)
     now[0] += after
     behind = waiting(queue, kind="other")
     gate.open.set()
@@ -136,9 +133,7 @@ def test_the_expected_wait_is_learned_from_the_jobs_of_a_kind():
     for seconds in (100.0, 100.0, 200.0):
         list(visit(queue, taking(now, seconds), kind="sweep"))
         until_idle(queue)
-    assert expected_s(queue, now, "sweep", after=30) == 100, (
-        "0.7 · 100 + 0.3 · 200 = 130, of which 30 are over"
-    )
+    assert expected_s(queue, now, "sweep", after=30) == 100  # 0.7 · 100 + 0.3 · 200 = 130, and 30 are over
 
 
 @pytest.mark.parametrize("way", ["left", "stopped", "failed"])
@@ -163,15 +158,6 @@ def test_the_expected_wait_is_not_learned_from_jobs_that_ended_early(way):
     late.close()
     until_idle(queue)
     assert expected_s(queue, now, "run") == 130, "its kind needs at least so long"
-
-
-def test_a_full_queue_refuses_at_once_and_says_when_to_come_back():
-    queue, gate = JobQueue(Bounds(max_waiting=2)), Gate()
-    visitors = [running(queue, gate), waiting(queue), waiting(queue)]
-    with pytest.raises(UserError, match=r"full: 2 jobs are waiting; please try again in about \d+ s\.$"):
-        next(visit(queue, gate))
-    gate.open.set()
-    assert all(visitor.wait().failure is None for visitor in visitors) and is_free(queue)
 
 
 @pytest.mark.parametrize("way", ["stopped", "left"])
