@@ -20,7 +20,7 @@ from ray.serve.schema import ReplicaState
 
 from specdemo.cluster.plan import AUTO, Plan
 from specdemo.cluster.replica import Replica, StopRequests
-from specdemo.cluster.service import Job, JobEvents
+from specdemo.cluster.service import JobEvents, JobMessage
 from specdemo.records.limits import UserError
 
 NAMESPACE = "specdemo"
@@ -94,13 +94,13 @@ class Driver:
                             self.deploy()
                         except Exception:
                             _log.exception("The replicas could not be restarted; the present ones stay.")
-                    case Job(number, _, None):
+                    case JobMessage(number, _, None):
                         stop_requests.add.remote(number)
-                    case Job():
+                    case JobMessage():
                         job = [message, handles[message.pair], stop_requests]
                         threading.Thread(target=self._do, args=job, daemon=True).start()
 
-    def _do(self, job: Job, handle: Any, stop_requests: Any) -> None:
+    def _do(self, job: JobMessage, handle: Any, stop_requests: Any) -> None:
         try:
             for events in handle.job.remote(job.request, stop_requests, job.number):
                 self._send(JobEvents(job.number, events))

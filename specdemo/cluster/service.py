@@ -32,7 +32,7 @@ LOST = "The replica of this run was lost. Its results so far are kept; run it ag
 _log = logging.getLogger(__name__)
 
 
-class Job(NamedTuple):
+class JobMessage(NamedTuple):
     """Message to the driver: do a job; without a request, end the job, which still sends its last events."""
 
     number: int
@@ -99,11 +99,11 @@ class DriverConnection(Lender):
         sent = begun = stopping = ended = False
         try:
             while not ended:
-                sent = sent or (self.running(pair) > 0 and self._send(Job(number, pair, request)))
+                sent = sent or (self.running(pair) > 0 and self._send(JobMessage(number, pair, request)))
                 if not stopping and stop():
                     if not begun:
                         return
-                    stopping = self._send(Job(number, pair, None))
+                    stopping = self._send(JobMessage(number, pair, None))
                 with suppress(Empty):
                     events = received.get(timeout=POLL_S)
                     if events is None and begun:
@@ -117,9 +117,9 @@ class DriverConnection(Lender):
         finally:
             del self._jobs[number]
             if sent and not ended:
-                self._send(Job(number, pair, None))
+                self._send(JobMessage(number, pair, None))
 
-    def _send(self, message: Plan | Job | None) -> bool:
+    def _send(self, message: Plan | JobMessage | None) -> bool:
         """Send a message and return True, or False if there is no driver now."""
         with self._lock:
             if self._connection is None:

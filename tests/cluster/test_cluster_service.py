@@ -14,7 +14,7 @@ from helpers.waiting import PATIENCE_S, until
 
 from specdemo.cluster import service as cluster
 from specdemo.cluster.plan import Plan, ReplicaRange
-from specdemo.cluster.service import LOST, Job, JobEvents, cluster_service
+from specdemo.cluster.service import LOST, JobEvents, JobMessage, cluster_service
 from specdemo.engine.speculate import never
 from specdemo.pairs.presets import OfferedPairs
 from specdemo.pairs.sources import Sources
@@ -154,14 +154,14 @@ def test_a_job_that_no_replica_has_begun_can_be_stopped(driver, page):
     number = driver.next_job()
     stop.set()
     assert late.wait().types == [] and late.failure is None
-    assert driver.heard.get(timeout=PATIENCE_S) == Job(number, "built-in", None)
+    assert driver.heard.get(timeout=PATIENCE_S) == JobMessage(number, "built-in", None)
 
 
 def test_a_stopped_job_still_sends_its_last_events(driver, page):
     stop = threading.Event()
     reading, number = page.begun("a", "round", stop=stop.is_set)
     stop.set()
-    assert driver.heard.get(timeout=PATIENCE_S) == Job(number, "built-in", None)
+    assert driver.heard.get(timeout=PATIENCE_S) == JobMessage(number, "built-in", None)
     driver.tell(number, "end")
     driver.end(number)
     assert reading.wait().types == ["round", "end"]

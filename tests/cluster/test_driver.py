@@ -12,7 +12,7 @@ import pytest
 from helpers.waiting import PATIENCE_S, until
 
 from specdemo.cluster.plan import Plan, ReplicaRange
-from specdemo.cluster.service import Job, JobEvents
+from specdemo.cluster.service import JobEvents, JobMessage
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import JobKind, checked
@@ -58,9 +58,9 @@ def test_a_job_is_passed_on_to_its_end_or_its_loss(monkeypatch, caplog, fault):
     stopped: list[int] = []
     with driving(job, stopped) as page:
         page.send(plan(2))  # a restart that fails keeps the replicas
-        page.send(Job(1, "built-in", REQUEST))
+        page.send(JobMessage(1, "built-in", REQUEST))
         assert [page.recv(), page.recv()] == [JobEvents(1, EVENTS), JobEvents(1, None if fault else [])]
-        page.send(Job(1, "built-in", None))
+        page.send(JobMessage(1, "built-in", None))
         until(lambda: stopped == [1])
     assert "the present ones stay" in caplog.text
 
