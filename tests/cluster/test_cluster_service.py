@@ -32,27 +32,26 @@ class StandInDriver:
 
     def __init__(self) -> None:
         self.heard: Queue[Any] = Queue()
-        self.replicas = 2
+        self.joined = threading.Event()
+        self.joined.set()
         self.starts = 0
         self.connection: Connection
 
     def start(self, connection: Connection) -> Any:
-        self.starts += 1
         self.connection = Connection(os.dup(connection.fileno()))
+        self.starts += 1
         threading.Thread(target=self._listen, args=[self.connection], daemon=True).start()
         return nullcontext()
 
     def _listen(self, connection: Connection) -> None:
         assert connection.recv() == PLAN
-        self.report(self.replicas)
+        assert self.joined.wait(PATIENCE_S)
+        connection.send({"built-in": 2})
         with suppress(EOFError, OSError):
             while (message := connection.recv()) is not None:
                 self.heard.put(message)
         with suppress(OSError):
             self.die()
-
-    def report(self, replicas: int) -> None:
-        self.connection.send({"built-in": replicas})
 
     def tell(self, number: int, *types: str) -> None:
         self.connection.send(JobEvents(number, [{"type": kind} for kind in types]))
@@ -141,7 +140,7 @@ def test_expected_waits_and_the_limit_count_the_jobs_of_all_replicas(page):
 
 @pytest.mark.parametrize(("replicas", "wait_s"), [(2, 5), (1, 15)])
 def test_fewer_running_replicas_make_longer_waits(driver, page, replicas, wait_s):
-    driver.report(replicas)
+    driver.connection.send({"built-in": replicas})
     page.begun("a")
     late = page.visit("b")
     driver.next_job()
@@ -203,12 +202,11 @@ def test_a_lost_driver_is_started_again_and_waiting_visitors_are_served(driver, 
     running, _ = page.begun("a")
     waiting = page.visit("b")
     driver.next_job()
-    driver.replicas = 0
+    driver.joined.clear()
     driver.die()
     assert str(running.wait().failure) == LOST
     until(lambda: page.service.state is State.LOADING)
-    until(lambda: driver.starts == 2)
-    driver.report(2)
+    driver.joined.set()
     driver.answer("start", "end")
     assert waiting.wait().types == ["start", "end"] and page.service.state is State.READY
 
