@@ -19,7 +19,7 @@ from ray import serve
 from ray.serve.schema import ReplicaState
 
 from specdemo.cluster.plan import AUTO, Plan
-from specdemo.cluster.replica import Replica, StopRequests
+from specdemo.cluster.replica import Replica
 from specdemo.cluster.service import JobEvents, JobMessage
 from specdemo.records.limits import UserError
 
@@ -32,6 +32,20 @@ START_S, SILENT_S = 300, 60
 GRACE_S = 20.0
 """A replica that must end gets the time of the longest job plus this many seconds."""
 _log = logging.getLogger(__name__)
+
+
+# Ray sends a class of the main module by value, so the actor's process does not import torch.
+class StopRequests:
+    """The actor from which replicas learn that a job must stop."""
+
+    def __init__(self) -> None:
+        self._numbers: set[int] = set()
+
+    def add(self, number: int) -> None:
+        self._numbers.add(number)
+
+    def contains(self, number: int) -> bool:
+        return number in self._numbers
 
 
 class Driver:

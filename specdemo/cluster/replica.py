@@ -84,19 +84,6 @@ def next_batch(events: Iterator[Event]) -> list[Event]:
     return batch
 
 
-class StopRequests:
-    """An actor, started by the driver, from which replicas learn that a job must stop."""
-
-    def __init__(self) -> None:
-        self._numbers: set[int] = set()
-
-    def add(self, number: int) -> None:
-        self._numbers.add(number)
-
-    def contains(self, number: int) -> bool:
-        return number in self._numbers
-
-
 async def _await_stop(stop_requests: Any, number: int, ended: threading.Event) -> None:
     with suppress(Exception):  # the driver has ended, and its actor too
         while not await stop_requests.contains.remote(number):

@@ -9,7 +9,7 @@ import pytest
 from helpers.tiny import service_of, tiny_pair
 
 from specdemo.cluster import replica as replica_module
-from specdemo.cluster.replica import Replica, StopRequests
+from specdemo.cluster.replica import Replica
 from specdemo.pairs.sources import Sources
 from specdemo.records.trace import BASELINE, SPECULATIVE
 from specdemo.service.jobs import REFUSED, JobKind, LostDeviceError, checked
@@ -36,8 +36,10 @@ def replica(monkeypatch):
 def events_of(replica: Replica, raw: dict[str, Any], stop_after: int = 10**6) -> list[Any]:
     """The events of a job that the driver asks to end after so many of them."""
 
+    stopped: set[int] = set()
+
     async def contains(number: int) -> bool:
-        return requests.contains(number)
+        return number in stopped
 
     async def read() -> list[Any]:
         events = []
@@ -45,11 +47,10 @@ def events_of(replica: Replica, raw: dict[str, Any], stop_after: int = 10**6) ->
         async for batch in replica.job(checked(JobKind.RUN, raw), actor, 7):
             events += batch
             if len(events) >= stop_after:
-                requests.add(7)
+                stopped.add(7)
                 await asyncio.sleep(0.01)
         return events
 
-    requests = StopRequests()
     return asyncio.run(read())
 
 
