@@ -23,27 +23,22 @@ from specdemo.records.limits import (
 from specdemo.records.trace import Mode
 
 Judge = Callable[[Mapping[str, Any], Callable[[], bool]], Awaitable[Mapping[str, Any]]]
-"""Takes a request (``text`` and ``drafts``) and a stop function; returns a ``class-judged`` event."""
+"""Maps a request (``text`` and ``drafts``) and a stop function to a ``class-judged`` event."""
 MAX_GAMES = 100
 MIN_SECONDS, DEFAULT_SECONDS, MAX_SECONDS = 5, 20, 120
 GRACE_S = 1.5
-"""Seconds after the writing time in which drafts are still accepted.
-
-When the writing time ends, each student's page sends the text typed so far.
-"""
+"""Drafts are accepted for this time after the end: each student's page then sends the text typed so far."""
 MAX_NAME_CHARS = 16
+# The maximum number of nicknames shown for the best drafts.
 MAX_NAMES = 5
-"""The maximum number of nicknames shown for the best drafts."""
-NOBODY = "Nobody has written a draft; start another game."
-NO_JUDGE = "Games are off on this server: its GPU is lent for one run at a time."
-FAULT = "The drafts could not be judged because of an internal error; start another game."
+NOBODY = "Nobody has written a draft; start the next game."
+NO_JUDGE = "Games do not work on this server, because ZeroGPU lends its GPU for one run at a time."
+FAULT = "The drafts could not be verified because of an internal error; start the next game."
 _FOR_ALL = ("alpha", "tau", "model_alpha", "model_name", "agreed", "sentence", "specials", "target")
 _log = logging.getLogger(__name__)
 
 
 class Phase(StrEnum):
-    """The state of a game."""
-
     OPEN = "open"
     JUDGING = "judging"
     JUDGED = "judged"
@@ -52,60 +47,46 @@ class Phase(StrEnum):
 
 @dataclass
 class Draft:
-    """A student's draft with the student's nickname; ``verdict`` is None until the draft is judged."""
-
     text: str
+    # The student's nickname; may be empty.
     name: str
+    # None until the draft is judged.
     verdict: dict[str, Any] | None = None
 
 
 @dataclass
 class Game:
-    """One game. Only :func:`parse_game` creates it.
+    """One game in which the class continues ``text``; :func:`parse_game` creates it."""
 
-    Attributes:
-        number: The number of the game in its class, from 1.
-        text: The text that the class continues.
-        seconds: The writing time in seconds.
-        open_drafts: True if everybody sees all drafts, and the nicknames of the students with the best ones.
-        phase: The current state.
-        drafts: Student's token -> draft, in the order of the students' first drafts.
-        results: The part of the results that everybody sees; None before the drafts are judged.
-        error: The message if the drafts could not be judged, else None.
-    """
-
+    # Counts the games of the class from 1.
     number: int
     text: str
+    # The writing time.
     seconds: int = DEFAULT_SECONDS
+    # True if everybody sees all drafts, and the nicknames of the students with the best ones.
     open_drafts: bool = False
     phase: Phase = Phase.OPEN
+    # The students' tokens and drafts, in the order of the first drafts.
     drafts: dict[str, Draft] = field(default_factory=dict)
+    # The part of the results that everybody sees; None before the drafts are judged.
     results: Mapping[str, Any] | None = None
+    # The message if the drafts could not be judged.
     error: str | None = None
 
     def take(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's draft; it replaces the student's earlier draft.
-
-        Raises:
-            UserError: The draft is invalid or for another game, the writing time is over, or the game has the
-                maximum number of drafts.
-        """
+        """Store a student's draft; it replaces the student's earlier draft."""
         require_known(raw, ("game", "draft", "name"))
         if raw.get("game") != self.number:
-            raise UserError("Another game is on; write for that one.")
+            raise UserError("This draft is for a different game; write one for the current game.")
         if self.phase is not Phase.OPEN:
-            raise UserError("Time is up; wait for the result.")
+            raise UserError("The writing time is over; wait for the result.")
         if student not in self.drafts and len(self.drafts) >= MAX_CLASS_DRAFTS:
             raise UserError(f"This game has {MAX_CLASS_DRAFTS} drafts already; wait for the result.")
         draft = parse_draft(without_direction_marks(raw.get("draft")))
         self.drafts[student] = Draft(draft, nickname(raw.get("name")))
 
     def set_results(self, event: Mapping[str, Any]) -> None:
-        """Store the target's verdicts.
-
-        Args:
-            event: The ``class-judged`` event from ``play.class_drafts``.
-        """
+        """Store the verdicts of a ``class-judged`` event."""
         verdicts = [
             {**_drawn(one["round"]), "count": one["count"], "cut": one["cut"]} for one in event["verdicts"]
         ]
@@ -125,12 +106,10 @@ class Game:
         self.phase = Phase.JUDGED
 
     def draft_of(self, student: str) -> dict[str, Any] | None:
-        """Return a student's ``draft`` and the number of the ``game``; None if the student has no draft."""
         draft = self.drafts.get(student)
         return {"game": self.number, "draft": draft.text} if draft else None
 
     def verdict_of(self, student: str) -> dict[str, Any] | None:
-        """Return the verdict on a student's draft; None if there is no draft or it is not judged yet."""
         draft = self.drafts.get(student)
         return draft.verdict if draft else None
 
@@ -148,20 +127,11 @@ class Game:
         }
 
     def for_teacher(self) -> dict[str, Any]:
-        """Return the state of the game for the teacher's page."""
         return {"number": self.number, "phase": self.phase, "count": len(self.drafts), "error": self.error}
 
 
 def parse_game(raw: Mapping[str, Any], number: int) -> Game:
-    """Check the teacher's settings for a game and return the game.
-
-    Args:
-        raw: The settings ``text``, ``seconds`` and ``open_drafts``, untrusted.
-        number: The number of the game in its class, from 1.
-
-    Raises:
-        UserError: A key is unknown, or a value has the wrong type or is out of bounds.
-    """
+    """Return the game with the teacher's settings ``text``, ``seconds`` and ``open_drafts`` (untrusted)."""
     require_known(raw, ("text", "seconds", "open_drafts"))
     text = parse_config({"prompt": without_direction_marks(raw.get("text")), "mode": Mode.RAW}).prompt
     seconds = integer(raw, "seconds", DEFAULT_SECONDS, MIN_SECONDS, MAX_SECONDS)
@@ -184,12 +154,8 @@ def nickname(value: object) -> str:
 class Games:
     """The games of one class, one at a time. All methods must be called on one event loop.
 
-    Args:
-        log: The class's log, which receives everything that students see.
-        judge: Has the target verify the drafts; None if games are off on this server.
-
-    Attributes:
-        current: The game on the page; None if there is none.
+    The class's ``log`` receives everything that students see. ``judge`` is None if games do not work on this
+    server.
     """
 
     def __init__(self, log: Log, judge: Judge | None) -> None:
@@ -202,18 +168,12 @@ class Games:
         self._judging: asyncio.Task[None] | None = None
 
     def start(self, raw: Mapping[str, Any]) -> None:
-        """Start a game.
-
-        Raises:
-            UserError: The settings are invalid, another game is on, the class has played the maximum number
-                of games, or games are off on this server.
-        """
         if self._judge is None:
             raise UserError(NO_JUDGE)
         if self.current is not None and self.current.phase in (Phase.OPEN, Phase.JUDGING):
-            raise UserError("A game is on; wait for its end.")
+            raise UserError("A game is running; wait until it ends.")
         if len(self._played) >= MAX_GAMES:
-            raise UserError(f"A class plays at most {MAX_GAMES} games; start another class.")
+            raise UserError(f"A class can play at most {MAX_GAMES} games; start another class.")
         self.current = parse_game(raw, len(self._played) + 1)
         self._played.append(self.current)
         self._show()
@@ -222,20 +182,16 @@ class Games:
         self._timer = loop.call_at(self._end_at + GRACE_S, self._start_judging, self.current)
 
     def time_left(self) -> dict[str, Any] | None:
-        """Return the number of the open ``game`` and the seconds ``left``; None if no game is open."""
+        """Return the open ``game``'s number and the seconds ``left`` to write; None if no game is open."""
         if self.current is None or self.current.phase is not Phase.OPEN:
             return None
         left = max(0.0, self._end_at - asyncio.get_running_loop().time())
         return {"game": self.current.number, "left": left}
 
     def take(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's draft for the current game, see ``Game.take``.
-
-        Raises:
-            UserError: No game is on, or the draft is refused.
-        """
+        """Store a student's draft for the current game."""
         if self.current is None:
-            raise UserError("No game is on; wait for the next.")
+            raise UserError("No game is running; wait for the next one.")
         self.current.take(student, raw)
 
     def dismiss(self) -> None:
@@ -245,14 +201,12 @@ class Games:
         self._show()
 
     def stop(self) -> None:
-        """Cancel the timer and the judging of the current game."""
         if self._timer is not None:
             self._timer.cancel()
         if self._judging is not None:
             self._judging.cancel()
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return the results of all judged games, for the lesson summary."""
         return [
             {
                 "text": game.text,

@@ -10,21 +10,17 @@ from typing import Any, NamedTuple
 from specdemo.records.limits import UserError
 
 MAX_BYTES = 6_000_000
-"""The maximum size of one run; the longest run that the page can make takes two thirds of it."""
+"""The maximum size of one run: one and a half times the longest run that the page can make."""
 GAP_S = 0.2
 """The minimum seconds between two wake-ups, because each one sends a message to every student."""
 TOO_LONG = "This run is too long to share with a class; shorten it."
 
 
 class Frame(NamedTuple):
-    """One message, encoded once for all readers.
-
-    Attributes:
-        id: The message's number.
-        data: The message as JSON on one line, ``id`` included.
-    """
+    """One message, encoded once for all readers."""
 
     id: int
+    # The message as JSON on one line, ``id`` included.
     data: bytes
 
     @property
@@ -39,13 +35,10 @@ class Log:
     A reader gives the number of the last message that it has read and gets all newer ones. A new reader gets
     the whole current run and the current states. The log stores nothing for each reader, so a slow reader
     uses no more memory than a fast one.
-
-    Attributes:
-        last: The number of the latest message; 0 before the first.
     """
 
     def __init__(self) -> None:
-        self.last = 0
+        self.last = 0  # the number of the latest message; 0 before the first
         self._run: list[Frame] = []
         self._run_bytes = 0
         self._states: dict[str, Frame] = {}
@@ -60,13 +53,9 @@ class Log:
         self._append(message)
 
     def extend(self, message: Mapping[str, Any]) -> None:
-        """Add a message to the current run.
-
-        Raises:
-            UserError: No run has begun, or the run would become too long.
-        """
+        """Add a message to the current run."""
         if not self._run:
-            raise UserError("No run has begun yet; begin one first.")
+            raise UserError("No run has begun; begin one first.")
         self._append(message)
 
     def put(self, name: str, message: Mapping[str, Any]) -> None:

@@ -24,25 +24,21 @@ MAX_TEXT_CHARS = 600
 MAX_OPTION_CHARS = 160
 MAX_OPTIONS = 6
 MAX_NUMBER = 1e9
+# The maximum relative error of a number that counts as right.
 TOLERANCE = 0.1
-"""The maximum relative error of a number that counts as right."""
 ROUNDING = 1e-9
+# The maximum number of bars if answers are numbers. For a choice, each option has a bar.
 BARS = 8
-"""The maximum number of bars if answers are numbers. For a choice, each option has a bar."""
+# The share of the answers in each of the two outer bars, those of the lowest and the highest numbers.
 OUTER_SHARE = 0.05
-"""The share of the answers in each of the two outer bars, which hold the lowest and the highest numbers."""
 
 
 class QuestionKind(StrEnum):
-    """The type of an answer."""
-
     CHOICE = "choice"
     NUMBER = "number"
 
 
 class Phase(StrEnum):
-    """The state of a question."""
-
     OPEN = "open"
     CLOSED = "closed"
     MEASURING = "measuring"
@@ -51,44 +47,33 @@ class Phase(StrEnum):
 
 @dataclass
 class Question:
-    """One question and its answers. Only :func:`parse_question` creates it.
+    """One question and its answers; :func:`parse_question` creates it."""
 
-    Attributes:
-        number: The number of the question in its class, from 1.
-        text: The question.
-        kind: The type of its answers.
-        options: The answers to choose from; empty if the answer is a number.
-        hidden: True if students see the counts of the answers only after voting has closed.
-        phase: The current state.
-        answers: Student's token -> latest answer: the index of an option, or a number.
-        right: The index of the right option, or the right number. None before it is revealed, or if the
-            question has no right answer.
-        why: The explanation of the right answer; may be empty.
-        figures: The measured values in words, for the lesson summary; may be empty.
-        measured: True if a measurement has given the right answer, False if the teacher has entered it.
-    """
-
+    # Counts the questions of the class from 1.
     number: int
     text: str
     kind: QuestionKind
+    # Empty if the answer is a number.
     options: tuple[str, ...] = ()
+    # True if students see the counts of the answers only after voting has closed.
     hidden: bool = True
     phase: Phase = Phase.OPEN
+    # The students' tokens and latest answers: the index of an option, or a number.
     answers: dict[str, float] = field(default_factory=dict)
+    # An answer; None before it is revealed, or if the question has no right answer.
     right: float | None = None
+    # The explanation of the right answer.
     why: str = ""
+    # The measured values in words, for the lesson summary.
     figures: str = ""
+    # True if a measurement has given the right answer, False if the teacher has entered it.
     measured: bool = False
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's answer; it replaces the student's earlier answer.
-
-        Raises:
-            UserError: The answer is invalid or for another question, or voting is closed.
-        """
+        """Store a student's answer; it replaces the student's earlier answer."""
         require_known(raw, ("question", "answer"))
         if raw.get("question") != self.number:
-            raise UserError("Another question is open now; answer that one.")
+            raise UserError("This answer is for a different question; answer the current one.")
         if self.phase is not Phase.OPEN:
             raise UserError("Voting is closed; wait for the result.")
         self.answers[student] = self._value(raw)
@@ -99,19 +84,10 @@ class Question:
             self.phase = Phase.CLOSED
 
     def measure(self) -> None:
-        """Close voting, and show that the answer is being measured."""
         self.phase = Phase.MEASURING
 
     def reveal(self, raw: Mapping[str, Any]) -> None:
-        """Close voting, and show the right answer and its explanation.
-
-        Args:
-            raw: ``right``, the right answer (null if there is none); ``why``, the explanation; and
-                ``figures``, the measured values in words; untrusted.
-
-        Raises:
-            UserError: ``right`` is not a valid answer to this question, or a text is invalid or too long.
-        """
+        """Close voting; show the ``right`` answer (may be null), ``why`` and ``figures``, all untrusted."""
         texts = {key: raw.get(key, "") for key in ("why", "figures")}
         for key, text in texts.items():
             if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
@@ -140,14 +116,10 @@ class Question:
         return shown
 
     def for_teacher(self) -> dict[str, Any]:
-        """Return the question's state for the teacher's page.
-
-        The page may be on a projector, so it also keeps hidden answers hidden.
-        """
+        # The teacher's page may be on a projector, so hidden counts stay hidden there too.
         return {**self.for_students(), "answered": len(self.answers), "hidden": self.hidden}
 
     def summary(self) -> dict[str, Any]:
-        """Return the question with its answers, for the lesson summary."""
         return {**self.for_teacher(), "bars": self._bars(), **self._outcome(), "figures": self.figures}
 
     def _outcome(self) -> dict[str, Any]:
@@ -172,22 +144,14 @@ class Question:
 
     def _value(self, raw: Mapping[str, Any]) -> float:
         if raw.get("answer") is None:
-            raise UserError("There is no answer; choose one first.")
+            raise UserError("The answer is missing; choose one first.")
         if self.kind is QuestionKind.NUMBER:
             return number(raw, "answer", 0, -MAX_NUMBER, MAX_NUMBER)
         return integer(raw, "answer", 0, 0, len(self.options) - 1)
 
 
 def parse_question(raw: Mapping[str, Any], number: int) -> Question:
-    """Check the teacher's question and return it.
-
-    Args:
-        raw: ``text``, ``kind``, ``options`` and ``hidden``, untrusted.
-        number: The number of the question in its class, from 1.
-
-    Raises:
-        UserError: A key is unknown, a value has the wrong type or size, or two options are equal.
-    """
+    """Return the teacher's question with ``text``, ``kind``, ``options`` and ``hidden``, all untrusted."""
     require_known(raw, ("text", "kind", "options", "hidden"))
     kind = choice(raw, "kind", QuestionKind, QuestionKind.CHOICE)
     options = raw.get("options", [])
@@ -197,20 +161,13 @@ def parse_question(raw: Mapping[str, Any], number: int) -> Question:
         raise UserError(f"A choice must have 2 to {MAX_OPTIONS} answers, got {len(options)}.")
     texts = tuple(_text("answer", option, MAX_OPTION_CHARS) for option in options)
     if len(set(texts)) < len(texts):
-        raise UserError("Two of the answers are the same; change one.")
+        raise UserError("Two answers are the same; change one.")
     text = _text("question", raw.get("text"), MAX_TEXT_CHARS)
     return Question(number, text, kind, texts, flag(raw, "hidden", True))
 
 
 class Questions:
-    """The questions of one class. The page shows one question at a time.
-
-    Args:
-        log: The class's log, which receives everything that students see.
-
-    Attributes:
-        current: The question on the page; None if there is none.
-    """
+    """The questions of one class. The page shows one at a time, ``current``."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -218,62 +175,47 @@ class Questions:
         self.current: Question | None = None
 
     def ask(self, raw: Mapping[str, Any]) -> None:
-        """Put the next question on the page.
-
-        Raises:
-            UserError: The question is invalid, or the class has had the maximum number of questions.
-        """
+        """Put the next question on the page."""
         if len(self._asked) >= MAX_QUESTIONS:
-            raise UserError(f"A class has at most {MAX_QUESTIONS} questions; start another class.")
+            raise UserError(f"A class can have at most {MAX_QUESTIONS} questions; start another class.")
         self.current = parse_question(raw, len(self._asked) + 1)
         self._asked.append(self.current)
         self._show()
 
     def close(self) -> None:
-        """Close voting; raise ``UserError`` if no question is on the page."""
         self._require_current().close()
         self._show()
 
     def measure(self) -> None:
-        """Show that the answer is being measured; raise ``UserError`` if no question is on the page."""
         self._require_current().measure()
         self._show()
 
     def reveal(self, raw: Mapping[str, Any]) -> None:
-        """Show the right answer, see ``Question.reveal``.
-
-        Raises:
-            UserError: No question is on the page, or a value is invalid.
-        """
         self._require_current().reveal(raw)
         self._show()
 
     def dismiss(self) -> None:
-        """Remove the question from the page; raise ``UserError`` if there is none."""
         self._require_current()
         self.current = None
         self._show()
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's answer to the current question; raise ``UserError`` if it is refused."""
         question = self._require_current()
         question.answer(student, raw)
         if not question.hidden:
             self._show()
 
     def answer_of(self, student: str) -> dict[str, Any] | None:
-        """Return a student's ``answer`` and the number of the current ``question``; None if not answered."""
         if self.current is None or student not in self.current.answers:
             return None
         return {"question": self.current.number, "answer": self.current.answers[student]}
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return the questions whose voting was closed, with their answers, for the lesson summary."""
         return [question.summary() for question in self._asked if question.phase is not Phase.OPEN]
 
     def _require_current(self) -> Question:
         if self.current is None:
-            raise UserError("No question is open; wait for the next.")
+            raise UserError("No question is open; wait for the next one.")
         return self.current
 
     def _show(self) -> None:
@@ -295,7 +237,7 @@ def _histogram(values: list[float]) -> list[dict[str, Any]]:
     """Return at most ``BARS`` bars (``label``, ``count``) for sorted ``values``.
 
     If there are at most ``BARS`` different values, each one has a bar. Otherwise, the inner bars have equal
-    widths, and the two outer bars hold the smallest and largest values. Without the outer bars, a single
+    widths, and the two outer bars have the smallest and largest values. Without the outer bars, a single
     extreme answer would put all other answers into one bar.
     """
     distinct = Counter(values)

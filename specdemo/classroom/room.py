@@ -16,27 +16,25 @@ from specdemo.classroom.questions import Questions
 from specdemo.classroom.students import Students
 from specdemo.records.limits import UserError, flag, integer, number, require_known, show
 
+# A class ends if the teacher's page has sent nothing for this time.
 IDLE_S = 600.0
-"""A class ends if the teacher's page has sent nothing for this many seconds."""
+# The maximum time between two writes to a stream. Proxies close silent streams, and a closed connection is
+# noticed only when something is written to it.
 KEEP_ALIVE_S = 10.0
-"""The maximum seconds between two writes to a stream.
-
-Proxies close silent streams, and a closed connection is noticed only when something is written to it.
-"""
+# The maximum time that a poll waits for a message; proxies often end a request after 30 seconds.
 POLL_S = 20.0
-"""The maximum seconds that a poll waits for a message; proxies often end a request after 30 seconds."""
 MAX_NUMBER = 2**53
 END = Frame(MAX_NUMBER - 1, b'{"type":"end"}')
 """The last message of every class."""
+# Per message.
 MAX_EVENTS = 20_000
-"""The maximum number of events in one message."""
 MAX_SECONDS = 1e5
 MAX_ROUNDS = 100_000
 MAX_FIGURES = 10
 PACES = ("fit", "tokens", "0.05", "0.25", "1")
 OVER = "The class is over."
-OTHER_WINDOW = "Another window of yours shows this class now; reload this one to take it back."
-NOT_THE_TEACHER = "Only the page that opened this class can do that."
+OTHER_WINDOW = "Another window of yours controls this class now; reload this window to control it here."
+NOT_THE_TEACHER = "Only the page that opened this class can control it."
 _NAME = re.compile(r"[a-z0-9_-]{1,40}")
 
 
@@ -49,17 +47,10 @@ class UnknownRunError(UserError):
 
 
 class Room:
-    """One class. All methods must be called on one event loop.
+    """One class, which students join with ``code``. All methods must be called on one event loop.
 
-    Args:
-        code: The code that students type.
-        clock: Returns the current time in seconds.
-        judge: Has the target verify the drafts of games; None if games are off on this server.
-
-    Attributes:
-        secret: The key that identifies the teacher's page.
-        log: The messages that students receive.
-        students, questions, games: The parts of the class.
+    ``secret`` is the key that identifies the teacher's page. ``judge`` is None if games do not work on this
+    server.
     """
 
     def __init__(
@@ -96,31 +87,22 @@ class Room:
         return self._ended or self._clock() - self._heard_at > IDLE_S
 
     def knows(self, token: str) -> bool:
-        """Return True if this is a student's token or the teacher's secret."""
+        """Return whether this is a student's token or the teacher's secret."""
         return self.students.knows(token) or self._is_secret(token)
 
     def require_teacher(self, secret: str) -> None:
-        """Raise ``UserError`` unless this is the room's secret."""
         if not self._is_secret(secret):
             raise UserError(NOT_THE_TEACHER)
 
     def take(self, post: Mapping[str, Any]) -> dict[str, Any]:
         """Process messages of the teacher's page in order.
 
-        If a message is refused, the messages before it remain processed. A message with a ``number`` is
-        processed only once, even if it is sent several times.
+        ``post`` has the ``messages`` and the id of the teacher's ``window``; if ``first`` is true, the class
+        follows this window from now on. If a message is refused, the messages before it remain processed. A
+        message with a ``number`` is processed only once, even if it is sent several times.
 
-        Args:
-            post: The ``messages``, and the id of the teacher's ``window`` that sends them. If ``first`` is
-                true, the class follows this window from now on.
-
-        Returns:
-            The number of ``students`` present, and the current ``question`` and ``game`` (None if there is
-            none). In both, ``absent`` counts the answers or drafts of students who are not present.
-
-        Raises:
-            UserError: The class is over, or a message is refused.
-            OtherWindowError: The class follows another window.
+        Returns the number of ``students`` present, and the current ``question`` and ``game``. In both,
+        ``absent`` counts the answers or drafts of students who are not present.
         """
         self._require_open()
         window = post.get("window")
@@ -143,7 +125,6 @@ class Room:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return the lesson summary: the maximum number of ``students``, ``questions`` and ``games``."""
         return {
             "students": self.students.max_present,
             "questions": self.questions.summary(),
@@ -151,12 +132,7 @@ class Room:
         }
 
     def known_of(self, student: str) -> dict[str, Any]:
-        """Return what a student's page must show again when it joins again, for example after a reload.
-
-        Returns:
-            ``given``, the answer to the current question; ``drafted``, the draft in the current game; and
-            ``writing``, the time left to write. Each is None if there is none.
-        """
+        """Return the answer, draft and writing time that a student's page shows again after a reload."""
         game = self.games.current
         return {
             "given": self.questions.answer_of(student),
@@ -165,13 +141,11 @@ class Room:
         }
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's answer to the current question; raise ``UserError`` if it is refused."""
         self._require_open()
         self.students.require_post(student)
         self.questions.answer(student, raw)
 
     def draft(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's draft for the current game; raise ``UserError`` if it is refused."""
         self._require_open()
         self.students.require_post(student)
         self.games.take(student, raw)
@@ -183,18 +157,9 @@ class Room:
         self.log.wake()
 
     async def stream(self, token: str, after: int) -> AsyncIterator[list[Frame]]:
-        """Yield lists of messages as they arrive, until the class ends.
+        """Yield lists of the messages with numbers above ``after`` as they arrive; the last one is ``END``.
 
-        Args:
-            token: The student's token.
-            after: The number of the last message that the student has; 0 for all messages.
-
-        Yields:
-            New messages, or an empty list if there were none for ``KEEP_ALIVE_S``, to keep the connection
-            open. The last message is ``END``.
-
-        Raises:
-            UserError: The student is unknown or reads too often, or the class is full.
+        Yields an empty list if there was no message for ``KEEP_ALIVE_S``, to keep the connection open.
         """
         with self.students.reading(token):
             while not self.over:
@@ -206,11 +171,7 @@ class Room:
             yield [*self.log.after(after), END]
 
     async def poll(self, token: str, after: int) -> list[Frame]:
-        """Return the messages newer than ``after``; if there are none, wait for some, at most ``POLL_S``.
-
-        Raises:
-            UserError: As for :meth:`stream`.
-        """
+        """Return the messages with numbers above ``after``; if there are none, wait at most ``POLL_S``."""
         with self.students.reading(token):
             if not self.over and not self.log.after(after):
                 await self.log.wait(POLL_S)
@@ -248,15 +209,7 @@ class ShownRun:
         self._events = 0
 
     def begin(self, message: Mapping[str, Any]) -> None:
-        """Start another run.
-
-        Args:
-            message: ``run``, the number of the run; ``recording``, the name of a recording or null; and
-                ``topic``, the parts of the page that the current lesson shows.
-
-        Raises:
-            UserError: A value has the wrong type or size.
-        """
+        """Start a run: its number ``run``, a ``recording``'s name or null, and the lesson's ``topic``."""
         require_known(message, ("run", "recording", "topic"))
         run = integer(message, "run", 0, 0, MAX_NUMBER)
         topic = _topic(message.get("topic", {}))
@@ -266,23 +219,19 @@ class ShownRun:
     def extend(self, message: Mapping[str, Any]) -> None:
         """Add events to the current run, and skip those that are logged already.
 
-        Args:
-            message: ``run``, the number of the run; ``events``; and ``from``, the number of the first of
-                these events.
-
-        Raises:
-            UnknownRunError: This is not the current run, or earlier events are missing.
-            UserError: A value is invalid, or the run would become too long.
+        ``from`` is the number of the first event. Raises ``UnknownRunError`` if earlier events are missing.
         """
         require_known(message, ("run", "from", "events"))
         events = message.get("events")
         if not isinstance(events, list) or len(events) > MAX_EVENTS:
             raise UserError(f"events must be a list of at most {MAX_EVENTS:,}.")
         if not all(isinstance(event, dict) and isinstance(event.get("type"), str) for event in events):
-            raise UserError("Every event must have a type.")
+            raise UserError("Each event must have a type.")
         first = integer(message, "from", 0, 0, MAX_NUMBER)
         if integer(message, "run", 0, 0, MAX_NUMBER) != self._run or first > self._events:
-            raise UnknownRunError("The beginning of this run is missing; send it first.")
+            raise UnknownRunError(
+                "The events before this one are missing; send the run from its first event."
+            )
         if new := events[self._events - first :]:
             self._log.extend({"type": "events", "events": new})
             self._events += len(new)
@@ -291,12 +240,7 @@ class ShownRun:
 def parse_view(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Check the state of the teacher's view of a run and return it.
 
-    Args:
-        raw: ``time`` on the run's clock in seconds; ``playing``; ``pace``, one of ``PACES``; ``round``, the
-            index of the open round or null; and ``tab`` and ``lesson``, the names of those that are open.
-
-    Raises:
-        UserError: A key is unknown, or a value has the wrong type or size.
+    ``time`` is in seconds on the run's clock; ``round`` is the index of the open round or null.
     """
     require_known(raw, ("time", "playing", "pace", "round", "tab", "lesson"))
     pace = raw.get("pace", "1")

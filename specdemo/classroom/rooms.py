@@ -14,18 +14,13 @@ MAX_ROOMS_PER_ADDRESS = 8
 CODE_CHARS = "BCDFGHJKLMNPQRSTVWXZ"
 """The characters of codes: no vowels, so that no code is a word, and no digits, which look like letters."""
 CODE_LENGTH = 5
+# The rate limit of joins from one address, which may be that of a whole school. A student's page that is
+# refused tries again by itself, so a lecture of 300 has joined within half a minute.
 JOINS_PER_S, JOIN_BURST = 10.0, 60
-"""The rate limit of joins from one address, which may be that of a whole school.
-
-A student's page that is refused tries again by itself, so a lecture of 300 has joined within half a minute.
-"""
+# The rate limit of wrong codes from one address: high enough for all students of a school to ask again for a
+# class that is over. Trying all three million codes still takes 74 days.
 MISSES_PER_S, MISS_BURST = 0.5, 300
-"""The rate limit of wrong codes from one address.
-
-It is high enough for all students of a school to ask again for a class that is over. Trying all three million
-codes still takes 74 days.
-"""
-NO_CLASS = "There is no class with that code; check it, or ask your teacher whether the class is over."
+NO_CLASS = "There is no class with this code; check the code, or ask your teacher whether the class is over."
 TOO_MANY_CODES = "Too many codes were tried from your network; wait a minute."
 TOO_MANY_JOINS = "Too many students are joining from your network; try again in a few seconds."
 
@@ -37,10 +32,8 @@ class NoClassError(UserError):
 class Rooms:
     """The open classes.
 
-    Args:
-        clock: Returns the current time in seconds.
-        judge_for: Returns the judge for a class, from the teacher's address and the class's code; None if
-            games are off on this server.
+    ``judge_for`` maps the teacher's address and the class's code to the judge of the games; None if games do
+    not work on this server.
     """
 
     def __init__(
@@ -55,11 +48,7 @@ class Rooms:
         self._misses = Rates(MISSES_PER_S, MISS_BURST, clock)
 
     def open(self, address: str) -> Room:
-        """Open a class for a teacher at this address.
-
-        Raises:
-            UserError: The server, or this address, has the maximum number of open classes.
-        """
+        """Open a class for a teacher at this address."""
         self._end_idle()
         if sum(owner == address for _, owner in self._rooms.values()) >= MAX_ROOMS_PER_ADDRESS:
             raise UserError(
@@ -74,20 +63,11 @@ class Rooms:
         return room
 
     def find(self, code: str, address: str, token: str = "") -> Room:
-        """Return the class with this code.
+        """Return the class with this code, in upper or lower case.
 
-        After too many wrong codes, requests from an address are refused even if the code is right. Otherwise
-        it could continue to guess.
-
-        Args:
-            code: The code, in upper or lower case.
-            address: The address of the request.
-            token: A student's token or the teacher's secret. If it belongs to this class, the limit of wrong
-                codes does not apply.
-
-        Raises:
-            NoClassError: No class has this code.
-            TooOftenError: This address has tried too many wrong codes.
+        After too many wrong codes, an address is refused even if the code is right: otherwise somebody there
+        could continue to guess. The limit does not apply to a ``token`` of this class (a student's token or
+        the teacher's secret).
         """
         self._end_idle()
         room, _ = self._rooms.get(code.strip().upper(), (None, ""))
@@ -101,12 +81,7 @@ class Rooms:
         return room
 
     def join(self, room: Room, address: str) -> str:
-        """Add a student to a class and return their token.
-
-        Raises:
-            TooOftenError: Too many students are joining from this address.
-            UserError: The class is full.
-        """
+        """Add a student to a class and return their token."""
         if not self._joins.take(address):
             raise TooOftenError(TOO_MANY_JOINS)
         return room.students.join()

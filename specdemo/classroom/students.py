@@ -9,25 +9,21 @@ from dataclasses import dataclass
 
 from specdemo.records.limits import UserError
 
+# At the same time.
 MAX_STUDENTS = 300
-"""The maximum number of students present at the same time."""
+# The maximum number of tokens that a class remembers; a browser that has lost its token gets a new one.
 MAX_KNOWN = 2_000
-"""The maximum number of tokens that a class remembers.
-
-It is larger than ``MAX_STUDENTS``, because a browser that has lost its token joins as another student.
-"""
+# The maximum number of open streams of one student: all tabs of a browser are the same student.
 MAX_STREAMS = 3
-"""The maximum number of open streams of one student: all tabs of a browser are the same student."""
 MAX_BUCKETS = 10_000
+# A student counts as absent after this time without a stream; pages that poll have short gaps.
 ABSENT_S = 3.0
-"""A student counts as absent after this many seconds without a stream; pages that poll have short gaps."""
+# The rate limits of one student: of answers and drafts, and of streams and polls.
 POSTS_PER_S, POST_BURST = 1.0, 5
-"""The rate limit of answers and drafts from one student."""
 READS_PER_S, READ_BURST = 4.0, 20
-"""The rate limit of streams and polls that one student starts."""
-FULL = f"This class is full; {MAX_STUDENTS} can take part."
+FULL = f"This class is full: it has {MAX_STUDENTS} students, the maximum."
 TOO_FAST = "Too many requests; wait a second."
-UNKNOWN = "This class does not know this page; reload it to join again."
+UNKNOWN = "Your page is not in this class any more; reload the page to join again."
 
 
 class TooOftenError(UserError):
@@ -35,13 +31,7 @@ class TooOftenError(UserError):
 
 
 class Rates:
-    """A rate limiter with a token bucket for each key.
-
-    Args:
-        per_s: The number of tokens that each bucket gains per second.
-        burst: The number of tokens in a full bucket; a new bucket is full.
-        clock: Returns the current time in seconds.
-    """
+    """A rate limiter with a bucket for each key. A full bucket, and a new one, has ``burst`` tokens."""
 
     def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = per_s
@@ -76,14 +66,7 @@ class _Student:
 
 
 class Students:
-    """The students of one class.
-
-    Args:
-        clock: Returns the current time in seconds.
-
-    Attributes:
-        max_present: The highest number of students who were present at the same time.
-    """
+    """The students of one class; ``max_present`` is the highest number of those present at the same time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -103,11 +86,7 @@ class Students:
         return sum(student is None or not self._is_present(student) for student in known)
 
     def join(self) -> str:
-        """Add a student and return their token.
-
-        Raises:
-            UserError: The class is full.
-        """
+        """Add a student and return their token."""
         if self.present >= MAX_STUDENTS:
             raise UserError(FULL)
         if len(self._known) >= MAX_KNOWN:  # Forget the earliest student without an open stream.
@@ -117,33 +96,21 @@ class Students:
         return token
 
     def knows(self, token: str) -> bool:
-        """Return True if a student has this token."""
         return token in self._known
 
     def require_known(self, token: str) -> None:
-        """Raise ``UserError`` unless a student has this token."""
         if token not in self._known:
             raise UserError(UNKNOWN)
 
     def require_post(self, token: str) -> None:
-        """Count one answer or draft towards the student's rate limit.
-
-        Raises:
-            UserError: No student has this token.
-            TooOftenError: The student posts too often.
-        """
+        """Count one answer or draft towards the student's rate limit."""
         self.require_known(token)
         if not self._posts.take(token):
             raise TooOftenError(TOO_FAST)
 
     @contextmanager
     def reading(self, token: str) -> Iterator[None]:
-        """Count an open stream of this student while the ``with`` block runs.
-
-        Raises:
-            UserError: No student has this token, or the class is full.
-            TooOftenError: The student reads too often or has too many streams.
-        """
+        """Count an open stream of this student while the ``with`` block runs."""
         self.require_known(token)
         student = self._known[token]
         if not self._reads.take(token) or student.streams >= MAX_STREAMS:

@@ -18,7 +18,7 @@ from specdemo.cli.options import (
     draft_length,
     listed,
     loaded_pair,
-    team,
+    replicas_of,
 )
 from specdemo.records.limits import UserError
 from specdemo.records.output import require_regular, require_writable
@@ -75,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
     if options.cluster:
         from specdemo.bench.measuring import suited
 
-        with team(options) as replicas:
-            works = bench.works(replicas.one(partial(suited, prompts=prompts)))
-            bench.fill(replicas.all(works), replicas.facts)
+        with replicas_of(options) as group:
+            works = bench.works(next(group.all([partial(suited, prompts=prompts)])))
+            bench.fill(group.all(works), group.facts)
     else:
         bench.run(loaded_pair(options))
     print(bench.table())

@@ -15,7 +15,7 @@ from specdemo.cli.options import (
     check_cluster,
     check_pair,
     loaded_pair,
-    team,
+    replicas_of,
 )
 from specdemo.lab.conditions import CONDITIONS
 from specdemo.lab.lab_request import RUN_SETTINGS
@@ -59,12 +59,11 @@ def run(options: argparse.Namespace) -> int:
     from specdemo.lab.experiments import measure_plan, measure_setting, plan_experiment
 
     if options.cluster:
-        with team(options) as replicas:
-            plan = replicas.one(
-                partial(plan_experiment, options.experiment, request=request, prompts=prompts)
-            )
-            points = replicas.all([partial(measure_setting, setting=setting) for setting in plan.settings])
-            _print_points(points, {**plan.about, **replicas.facts}, options.out)
+        planned = partial(plan_experiment, options.experiment, request=request, prompts=prompts)
+        with replicas_of(options) as group:
+            plan = next(group.all([planned]))
+            points = group.all([partial(measure_setting, setting=setting) for setting in plan.settings])
+            _print_points(points, {**plan.about, **group.facts}, options.out)
     else:
         pair = loaded_pair(options)
         plan = plan_experiment(options.experiment, pair, request, prompts)

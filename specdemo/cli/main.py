@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-import specdemo.service.startup  # noqa: F401  (before any other library)
+import specdemo.service  # noqa: F401  (before any other library)
 from specdemo import __version__
 from specdemo.cli import bench, fetch, generate, lab, prove, replay, serve, site, train, watch, write
 from specdemo.cli.exits import TERMINATED, exit_status

@@ -141,7 +141,7 @@ def check_models(options: argparse.Namespace) -> None:
             f"--threads must be between 1 and {processors}, the number of processors, got {threads}."
         )
     if threads is not None and asked.get("cluster"):
-        raise UserError("--threads is for models on this machine; on a cluster, choose --replica-cpus.")
+        raise UserError("--threads does not apply to replicas on a cluster; leave it out.")
     for name in ("target", "draft"):
         model = asked.get(name)
         if model is None or Path(model).is_dir():
@@ -203,30 +203,25 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--cluster", metavar="ADDRESS", help="Ray cluster: auto, or the head's host:6379")
     add("--replicas", type=int, default=2, metavar="N", help="number of replicas (default: %(default)s)")
-    add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica")
-    add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica")
 
 
 def check_cluster(options: argparse.Namespace) -> None:
-    """Check the options for replicas on a cluster."""
-    from specdemo.cluster.plan import parse_replicas, require_ray, require_shares
+    from specdemo.cluster.plan import parse_replicas, require_ray
 
     if options.cluster:
         parse_replicas(str(options.replicas), BUILT_IN)
-        require_shares(options.replica_cpus, options.replica_gpus)
         require_ray()
 
 
-def team(options: argparse.Namespace) -> Any:
+def replicas_of(options: argparse.Namespace) -> Any:
     """Return a context manager that runs the replicas selected by checked options."""
     from specdemo.cluster.plan import Plan, parse_replicas
-    from specdemo.cluster.spread import Team
+    from specdemo.cluster.replica_group import replica_group
 
     name = BUILT_IN
     counts = parse_replicas(str(options.replicas), name)
-    shares = options.replica_cpus, options.replica_gpus
-    plan = Plan(options.cluster, counts, {name: _sources(options)}, *shares, recalibrate=options.recalibrate)
-    return Team(plan)
+    plan = Plan(options.cluster, counts, {name: _sources(options)}, recalibrate=options.recalibrate)
+    return replica_group(plan)
 
 
 def _sources(options: argparse.Namespace) -> Any:

@@ -19,12 +19,12 @@ from specdemo import __version__
 from specdemo.asset_paths import BUILT_IN
 from specdemo.cli.exits import INTERRUPTED, exit_status
 from specdemo.cli.options import DEVICE, THREADS, check_models
-from specdemo.cluster.plan import NOT_WITH_CLUSTER, parse_replicas, require_ray, require_shares
+from specdemo.cluster.plan import parse_replicas, require_ray
+from specdemo.pairs.presets import OWN, OfferedPairs
 from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS, UserError, show
 from specdemo.records.output import remove_scratch
-from specdemo.service.offered_pairs import OWN, OfferedPairs
+from specdemo.service import ZERO_GPU
 from specdemo.service.queue import Bounds
-from specdemo.service.startup import ZERO_GPU
 from specdemo.ui.http.hosts import parse_framers, parse_names, parse_root_path, require_networks
 from specdemo.watch.servers import parse_servers
 
@@ -95,8 +95,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--cluster", metavar="ADDRESS", help="Ray cluster: auto, or the head's host:6379")
     replicas = "replicas: 2, 1..4 by demand, or by pair: built-in=2,smollm2-1.7b=1 (default: %(default)s)"
     add("--replicas", default="1", metavar="N", help=replicas)
-    add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica (default: an even share)")
-    add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica (default: none)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -130,10 +128,9 @@ def check_settings(settings: argparse.Namespace) -> None:
     replicas = parse_replicas(settings.replicas, default)
     for name in {*replicas} - {default, *PAIRS}:
         raise UserError(f"--replicas names {name}, which is no pair; choose from: {', '.join(PAIRS)}.")
-    require_shares(settings.replica_cpus, settings.replica_gpus)
     if settings.cluster is not None:
         if ZERO_GPU or settings.allow_any_model:
-            raise UserError(NOT_WITH_CLUSTER)
+            raise UserError("--cluster does not work with --allow-any-model or on ZeroGPU; leave it out.")
         require_ray()
     if settings.mcp and importlib.util.find_spec("mcp") is None:
         raise UserError("--mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.")
@@ -238,8 +235,7 @@ def service_for(
     if settings.cluster is None:
         offer = hosting.offered_pairs()
         return offer, hosting.service(offer), lambda: None
-    resources = settings.replica_cpus, settings.replica_gpus
-    plan, offer = plan_for(hosting, settings.cluster, settings.replicas, *resources)
-    service, link = cluster_service(plan, offer, hosting.bounds)
-    signal.signal(signal.SIGHUP, lambda _signal, _frame: link.restart())
-    return offer, service, link.close
+    plan, offer = plan_for(hosting, settings.cluster, settings.replicas)
+    service, connection = cluster_service(plan, offer, hosting.bounds)
+    signal.signal(signal.SIGHUP, lambda _signal, _frame: connection.restart())
+    return offer, service, connection.close

@@ -139,8 +139,8 @@ class Lanes:
         )
         if len(prompt_ids) >= runtime.max_context:
             raise UserError(
-                f"The prompt is {len(prompt_ids):,} tokens long; the draft model reads fewer than "
-                f"{runtime.max_context:,}. Shorten it, or leave out the lane of the draft model alone."
+                f"The prompt has {len(prompt_ids):,} tokens, but the draft model reads fewer than "
+                f"{runtime.max_context:,}; shorten the prompt, or leave out the draft model alone."
             )
         runtime.prepare(run_capacity(len(prompt_ids), config.max_new_tokens), 1)
         return self._alone(runtime, config, prompt_ids, stop)

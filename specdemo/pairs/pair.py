@@ -115,7 +115,8 @@ class Pair:
             )
         if len(ids) >= (most := readable_positions(self.target.config)):
             raise UserError(
-                f"The prompt is {len(ids):,} tokens long; the target reads fewer than {most:,}. Shorten it."
+                f"The prompt has {len(ids):,} tokens, but the target reads fewer than {most:,}; "
+                "shorten the prompt."
             )
         return ids
 

@@ -1,7 +1,12 @@
-"""Pairs of models with a short name, and the memory that each needs. Does not import torch."""
+"""Pairs of models with a short name, the memory that each needs, and the pairs that a page offers.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+Does not import torch.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from specdemo.asset_paths import BUILT_IN
 from specdemo.pairs.sources import Sources
@@ -41,6 +46,10 @@ Each is from a public record of its use:
 - https://github.com/tenseleyFlow/DocumentLanguageModel, src/dlm/base_models/registry.py (SmolLM2, Qwen2.5,
   Llama 3.2).
 """
+_HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
+_ANY_PAIR = re.compile(rf"({_HUB_ID}), ?({_HUB_ID})", re.ASCII)
+OWN = "own"
+"""The name of the default pair if it is not a preset."""
 
 
 @dataclass(frozen=True)
@@ -163,3 +172,34 @@ def fitting(free_bytes: int, precision: str) -> Sequence[Preset]:
         for preset in PRESETS
         if precision in preset.precisions and preset.needed_bytes(precision) <= free_bytes
     ]
+
+
+@dataclass(frozen=True)
+class OfferedPairs:
+    """The pairs that visitors of one page may ask for."""
+
+    default: str = BUILT_IN
+    # The name of each pair, the default one included, and its title on the page.
+    titles: Mapping[str, str] = field(default_factory=dict)
+    # True if a request may name any two models of the hub.
+    any_model: bool = False
+    # The names in ``titles`` that are watched servers, which accept only jobs of kind ``RUN``.
+    watched: frozenset[str] = frozenset()
+
+    def named(self, asked: Any) -> str:
+        """Return the name of the pair that a request asks for; None and "" mean the default pair."""
+        if asked is None or asked in ("", self.default):
+            return self.default
+        if isinstance(asked, str):
+            if asked in self.titles:
+                return asked
+            if self.any_model and (found := two_models(asked)):
+                return ", ".join(found)
+        any_two = ["or any two models as TARGET/ID, DRAFT/ID"] if self.any_model else []
+        raise unknown_pair(asked, [*{self.default: "", **self.titles}, *any_two])
+
+
+def two_models(name: str) -> tuple[str, str] | None:
+    """Return target id and draft id if the name has the form ``TARGET/ID, DRAFT/ID``, else None."""
+    found = _ANY_PAIR.fullmatch(name)
+    return found and (found[1], found[2])

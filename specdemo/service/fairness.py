@@ -20,17 +20,14 @@ class Visitor(NamedTuple):
 
     @property
     def name(self) -> tuple[str, str]:
-        """The identity under which the visitor's jobs are counted: ``("session" or "address", value)``."""
         return ("session", self.session) if self.session else ("address", self.address)
 
 
 def refusal(kind: str, visitor: Visitor | None, taken: Iterable[tuple[Visitor | None, str]]) -> str | None:
-    """Return an error message if this visitor has too many jobs to add another, else None.
+    """Return an error message if this visitor has too many jobs to add one of this kind, else None.
 
-    Args:
-        kind: The kind of the new job.
-        visitor: The visitor; None, the program itself, is never refused.
-        taken: The visitor and the kind of every job in the queue, running jobs included.
+    ``taken`` has the visitor and the kind of every waiting and running job. The visitor None is the program
+    itself, which is never refused.
     """
     if visitor is None:
         return None
@@ -39,30 +36,23 @@ def refusal(kind: str, visitor: Visitor | None, taken: Iterable[tuple[Visitor | 
         return None
     whose = "page" if visitor.session else "address"
     return (
-        f"One job of each kind, and {MAX_EACH} in all, may wait or run for each {whose}; "
-        "wait for one to end, or stop it first."
+        f"Each {whose} may have one job of each kind and {MAX_EACH} jobs in all; "
+        "stop one, or wait until it ends."
     )
 
 
 def making_room(visitor: Visitor | None, waiting: Sequence[Visitor | None]) -> int | None:
-    """Return the index of the waiting job that must make room for this visitor in a full queue.
+    """Return the index of the waiting job that must make room for this visitor in a full queue, or None.
 
-    It is the newest job of the address that has more than half of the waiting jobs. The rule counts
+    ``waiting`` has the visitor of each job that has not begun, in order of arrival. The rule counts
     addresses, because anyone can open new sessions for free. If all visitors have one address (a school, or
-    an untrusted proxy), nobody makes room.
-
-    Args:
-        visitor: The visitor; None, the program itself, never removes another job.
-        waiting: The visitor of each job that has not begun, in order of arrival.
-
-    Returns:
-        An index of ``waiting``, or None if no job has to make room.
+    an untrusted proxy), nobody makes room. The program itself (None) removes no job.
     """
     addresses = [one.address if one is not None else None for one in waiting]
     counts = Counter(address for address in addresses if address is not None)
     if visitor is None or not counts:
         return None
-    address, places = counts.most_common(1)[0]
-    if address == visitor.address or places <= len(waiting) // 2:
+    address, count = counts.most_common(1)[0]
+    if address == visitor.address or count <= len(waiting) // 2:
         return None
     return len(addresses) - 1 - addresses[::-1].index(address)

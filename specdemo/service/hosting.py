@@ -8,34 +8,22 @@ from specdemo.pairs.builtin_target import Progress, printing
 from specdemo.pairs.hardware import chosen_device, free_memory
 from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.pair import Pair
-from specdemo.pairs.presets import Preset, fitting, preset_named
+from specdemo.pairs.presets import OWN, OfferedPairs, Preset, fitting, preset_named, two_models
 from specdemo.pairs.sources import Sources
 from specdemo.records.drafter_kinds import drafters_with
 from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
+from specdemo.service import ZERO_GPU
 from specdemo.service.jobs import perform
-from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
 from specdemo.service.queue import Bounds
 from specdemo.service.service import Service, local_service
-from specdemo.service.startup import ZERO_GPU
 from specdemo.service.zerogpu import on_calls
 
 
 @dataclass(frozen=True)
 class Hosting:
-    """The settings of a host.
+    """The settings of a host. ``device``, ``precision`` and ``threads`` apply to all pairs."""
 
-    Attributes:
-        pair: The name of the preset that is the default pair. It stays loaded.
-        target, draft, feature_draft, n_gram: The host's own models, as for ``load_pair``. A target or a draft
-            replaces the preset.
-        device, precision: Used for all pairs, as for ``load_sources``.
-        threads: The number of threads that compute on a CPU, as for ``use_threads``.
-        recalibrate: True measures the pass costs of the default pair until they are steady.
-        any_model: True if visitors may name any two models of the hub.
-        only_default: True if only the default pair is offered.
-        bounds: The limits of the queue and of each job.
-    """
-
+    # The preset that is the default pair and stays loaded; a target or a draft of the host's own replaces it.
     pair: str = BUILT_IN
     target: str | None = None
     draft: str | None = None
@@ -45,6 +33,7 @@ class Hosting:
     precision: str = AUTO_PRECISION
     threads: int | None = None
     recalibrate: bool = False
+    # True if visitors may name any two models of the hub.
     any_model: bool = False
     only_default: bool = False
     bounds: Bounds = field(default_factory=Bounds)
@@ -58,11 +47,7 @@ class Hosting:
 
     @property
     def sources(self) -> Sources:
-        """The models, device and precision of the default pair.
-
-        Raises:
-            UserError: There is no preset named ``pair``.
-        """
+        """The models, device and precision of the default pair."""
         preset = self._preset
         own = Sources(self.target or BUILT_IN, self.draft or BUILT_IN) if preset is None else preset.sources
         return self._placed(replace(own, feature_draft=self.feature_draft, n_gram=self.n_gram))
@@ -74,17 +59,12 @@ class Hosting:
 
     @property
     def drafters(self) -> tuple[str, ...]:
-        """The kinds of drafter that the default pair supports."""
         return drafters_with(*self.sources.parts)
 
     def offered_pairs(self) -> OfferedPairs:
         """Return the default pair, and the presets that fit on the device together with it.
 
-        If the default pair is the host's own models, no presets are offered, because the memory that those
-        models need is unknown.
-
-        Raises:
-            UserError: There is no such device or precision.
+        Next to the host's own models no presets are offered: the memory that those models need is unknown.
         """
         require_precision(self.precision)
         any_model = self.any_model and not ZERO_GPU
@@ -102,9 +82,6 @@ class Hosting:
         """Return the service that runs jobs on the offered pairs.
 
         No models are loaded yet, except on ZeroGPU, where they must be loaded at the start.
-
-        Raises:
-            UserError: On ZeroGPU, the models could not be loaded.
         """
         if ZERO_GPU:
             import spaces  # pyright: ignore[reportMissingImports]
@@ -127,17 +104,12 @@ class Hosting:
         return service
 
     def sources_of(self, name: str) -> Sources:
-        """Return the models, device and precision of an offered pair.
-
-        Raises:
-            UserError: There is no such pair, or a folder of this machine has the name of one of the two hub
-                models that a visitor named.
-        """
+        """Return the models, device and precision of an offered pair."""
         if name == self.default[0]:
             return self.sources
         if found := two_models(name):
             if any(Path(one).exists() for one in found):
-                raise UserError("Models are named by hub id here; a folder of this machine has that name.")
+                raise UserError(f"{name} names a folder of this machine; choose models of the hub.")
             return self._placed(Sources(*found))
         return self._placed(preset_named(name).sources)
 

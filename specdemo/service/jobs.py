@@ -25,11 +25,11 @@ from specdemo.service.queue import Events, Stop
 
 FREQUENT = frozenset({"round", "progress"})
 """The types of frequent events, which may be sent in batches; all other events are sent at once."""
+REFUSED = "refused"
+"""The type of the event with which another process sends the error message of a job."""
 
 
 class JobKind(StrEnum):
-    """The kinds of job. The queue learns an expected duration for each kind."""
-
     RUN = "run"
     PROVE = "prove"
     PLAY = "play"
@@ -42,8 +42,7 @@ class JobKind(StrEnum):
 class FailedError(UserError):
     """A job failed or its models could not be loaded, through no fault of the visitor.
 
-    Attributes:
-        device_lost: True if a GPU cannot be used again in this process.
+    ``device_lost`` is True if a GPU cannot be used again in this process.
     """
 
     def __init__(self, sentence: str, device_lost: bool = False):
@@ -55,13 +54,15 @@ class LostDeviceError(FailedError):
     """A job failed because its device failed; the pair's weights on that device are lost."""
 
 
+def internal_failure(error: BaseException) -> FailedError:
+    """Return the error for visitors after a bug; it does not contain the words of ``error``."""
+    return FailedError(f"The run failed inside the program ({type(error).__name__}); please try again.")
+
+
 class Request(NamedTuple):
     """A checked request for one job. It is plain data, so it can be sent to another process.
 
-    Attributes:
-        kind: The kind of job.
-        raw: The job's settings as the visitor sent them.
-        parsed: The checked settings, returned by ``JobSpec.parse``.
+    ``raw`` has the settings as the visitor sent them, ``parsed`` the result of ``JobSpec.parse``.
     """
 
     kind: JobKind
@@ -70,13 +71,7 @@ class Request(NamedTuple):
 
 
 class JobSpec(NamedTuple):
-    """The two functions that define a kind of job.
-
-    Attributes:
-        parse: Checks untrusted settings and returns the parsed ones; raises ``UserError`` for bad settings.
-        events: Takes a pair, the result of ``parse`` and ``stop``; does the job and yields its events. It
-            calls ``stop`` once a round.
-    """
+    """A kind of job: ``parse`` checks untrusted settings, and ``events`` does the job."""
 
     parse: Callable[[Mapping[str, Any]], Any]
     events: Callable[[Pair, Any, Stop], Iterator[Event]]
@@ -97,25 +92,15 @@ JOB_SPECS: dict[JobKind, JobSpec] = {
 
 
 def checked(kind: JobKind, raw: Mapping[str, Any]) -> Request:
-    """Check an untrusted request; raise ``UserError`` if it is refused."""
+    """Check an untrusted request."""
     return Request(kind, dict(raw), JOB_SPECS[kind].parse(raw))
 
 
 def perform(pair: Pair, request: Request, stop: Stop) -> Events:
     """Do one job on the current thread. If it fails, free its memory on the device for the next job.
 
-    Args:
-        pair: The models. If the job measures pass costs, they are stored in the pair.
-        request: A checked request.
-        stop: Called once a round; True ends the job.
-
-    Yields:
-        The events of the job's kind.
-
-    Raises:
-        UserError: The job was refused, memory ran out, or logits were NaN or infinite.
-        LostDeviceError: The device failed, and the pair's weights are lost.
-        Exception: The job failed because of a bug.
+    Pass costs that the job measures are stored in the pair. Raises ``LostDeviceError`` if the device failed.
+    An exception other than ``UserError`` is a bug.
     """
     failure: UserError
     try:
@@ -151,10 +136,7 @@ def drop_unused() -> None:
 
 
 def devices_answer() -> bool:
-    """Return whether all GPUs in use still compute.
-
-    After some CUDA errors, a process can no longer compute on any GPU.
-    """
+    """Return False if a GPU in use no longer computes; after some CUDA errors, none does in this process."""
     if not torch.cuda.is_initialized():
         return True
     try:

@@ -18,7 +18,7 @@ from specdemo.service.jobs import FailedError, devices_answer, drop_unused
 from specdemo.service.queue import Stop
 
 POLL_S = 0.25
-IN_THE_LOG = "The models could not be loaded; the host of this page finds the reason in its log."
+IN_THE_LOG = "The models could not be loaded; the reason is in the log of this page's host."
 _FOLDER = re.compile(r"(?<![\w:/])[~.]*/[\w.]")
 """Matches the beginning of a local path such as ``/home``; does not match a hub id or a URL."""
 _log = logging.getLogger(__name__)
@@ -43,21 +43,10 @@ class Lender:
         """Begin loading the default models, unless they are loaded or being loaded."""
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Any]:
-        """Wait until the models named ``name`` are loaded.
+        """Wait until the models of an offered pair are loaded, yielding ``progress`` events, and return them.
 
-        Args:
-            name: The name of an offered pair.
-            stop: Called several times a second while waiting.
-
-        Yields:
-            ``progress`` events while waiting.
-
-        Returns:
-            The models, or None if ``stop`` returned True. The caller must call ``give_back`` after a job on
-            the models.
-
-        Raises:
-            UserError: The models could not be loaded.
+        Return None if ``stop``, which is called several times a second, returned True. The caller must call
+        ``give_back`` after a job on the models.
         """
         del stop
         yield from ()
@@ -73,10 +62,8 @@ class Lender:
 class PairPool(Lender):
     """Loads pairs and lends them by name. Its methods may be called on any thread.
 
-    Args:
-        loader: Loads one pair. It runs on a separate thread, so that a download does not delay other jobs. If
-            it fails, the next request calls it again.
-        default: The name of the default pair, which stays loaded.
+    ``loader`` runs on a separate thread, so that a download does not delay jobs on loaded pairs. If it fails,
+    the next request calls it again.
     """
 
     def __init__(self, loader: Loader, default: str):
@@ -98,7 +85,6 @@ class PairPool(Lender):
         return self._default.loading
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Pair | None]:
-        """Wait until the pair is loaded, as :meth:`Lender.borrow` describes."""
         # 1. Wait until the pool has room for a guest.
         pooled, ticket = self._default, object()
         if name != self._default.name:
@@ -108,7 +94,7 @@ class PairPool(Lender):
                 while (pooled := self._use_guest(ticket, name)) is None:
                     if stop():
                         return None
-                    text = "Other visitors still use other models"
+                    text = "Waiting: other visitors are using a different pair"
                     yield {"type": "progress", "text": text, "fraction": 0.0}
                     with self._changed:
                         self._changed.wait(POLL_S)
@@ -187,11 +173,7 @@ class _PooledPair:
                 self._thread.start()
 
     def loaded(self, stop: Stop) -> Generator[Event, None, Pair | None]:
-        """Load the pair and wait for it, yielding ``progress`` events; return None if ``stop`` returned True.
-
-        Raises:
-            FailedError: The pair could not be loaded.
-        """
+        """Load the pair, yielding ``progress`` events; return None if ``stop`` returned True."""
         self.begin()
         while (pair := self.pair) is None:
             thread = self._thread

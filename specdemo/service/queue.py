@@ -21,7 +21,7 @@ Stop = Callable[[], bool]
 Events = Generator[Event, None, None]
 """The events of one job. Reading the next one may raise ``UserError``; closing the generator ends the job."""
 Job = Callable[[Stop], Events]
-"""A job as a function: it takes a stop request and yields events. It runs on the thread of a device."""
+"""A job as a function, called on the thread of a device."""
 
 ONLY = ""
 """The name of the only group if the models run on one device in this process."""
@@ -45,59 +45,45 @@ class CutShortError(UserError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The limits of the queue and of each job.
-
-    Attributes:
-        max_waiting: The maximum number of jobs that wait for models or for the device.
-        max_seconds: The maximum number of seconds that one job may hold the device.
-
-    Raises:
-        UserError: A limit is out of bounds.
-    """
+    """The maximum number of jobs that wait for models or the device, and the maximum seconds of one job."""
 
     max_waiting: int = 20
     max_seconds: float = 300.0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.max_waiting <= 1_000 and 0 < self.max_seconds < float("inf")):
-            raise UserError(
-                "--max-waiting must be between 0 and 1,000 and --max-seconds above 0, "
-                f"got {self.max_waiting} and {self.max_seconds}."
-            )
+        if not 0 <= self.max_waiting <= 1_000:
+            raise UserError(f"--max-waiting must be between 0 and 1,000, got {self.max_waiting}.")
+        if not 0 < self.max_seconds < float("inf"):
+            raise UserError(f"--max-seconds must be more than 0, got {self.max_seconds}.")
 
 
 @dataclass(eq=False)
 class QueuedJob:
-    """One job in the queue, with the channel that carries its events to the visitor's thread.
-
-    Attributes:
-        kind: The kind of job.
-        visitor: The visitor who asked for the job; None for the program itself.
-        group: The name of the group of devices that can do the job.
-        job: The function that does the job; None while the visitor waits for models.
-        stop: Returns True if the visitor wants the job to end.
-        context: The context variables of the visitor's request.
-        events: The job's events in order, then None, or the exception that ended the job.
-        next_wanted: Released once for each event that the visitor's thread asks for.
-        taken_up: True after the thread of a device has taken the job; no other device can take it then.
-        begun: The time on the queue's clock at which the device began the job; None before.
-        left: True after the visitor has left.
-        refused: Why the job was removed from the queue before it began; None otherwise.
-        cut: Why the job was ended before it was done; None otherwise.
-    """
+    """One job in the queue, with the channel that carries its events to the visitor's thread."""
 
     kind: str
+    # None for a job of the program itself.
     visitor: Visitor | None = None
+    # The group of devices that can do the job.
     group: str = ONLY
+    # None while the visitor waits for models.
     job: Job | None = None
     stop: Stop = lambda: False
+    # The context variables of the visitor's request.
     context: Context = field(default_factory=copy_context)
+    # The job's events in order, then None, or the exception that ended the job.
     events: SimpleQueue[Event | BaseException | None] = field(default_factory=SimpleQueue)
+    # Released once for each event that the visitor's thread asks for.
     next_wanted: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    # True after the thread of a device has taken the job; no other device can take it then.
     taken_up: bool = False
+    # The time on the queue's clock at which the device began the job.
     begun: float | None = None
+    # True after the visitor has left.
     left: bool = False
+    # Why the job was removed from the queue before it began.
     refused: str | None = None
+    # Why the job was ended before it was done.
     cut: str | None = None
 
     def require_kept(self) -> None:
@@ -115,12 +101,8 @@ class JobQueue:
     that event. So nothing is computed for a visitor who has left, and the time that the page needs for an
     event does not count as decoding time.
 
-    Args:
-        bounds: Limits of the queue and of each job.
-        clock: Returns the current time in seconds.
-        devices: Maps each group to its number of devices, all outside this process. A job on such a device
-            counts as begun when its first event arrives. By default there is one device in this process, in
-            the group ``ONLY``.
+    ``devices`` has the number of devices of each group, all outside this process; a job on such a device
+    counts as begun when its first event arrives. By default there is one device, in this process.
     """
 
     def __init__(
@@ -145,15 +127,9 @@ class JobQueue:
 
     @contextmanager
     def enqueued(self, kind: str, visitor: Visitor | None = None, group: str = ONLY) -> Iterator[QueuedJob]:
-        """Keep a job in the queue for one job while the ``with`` block runs.
+        """Keep a job in the queue while the ``with`` block runs.
 
-        Args:
-            kind: The kind of job; the queue learns an expected duration for each kind.
-            visitor: The visitor who asks for the job; None for the program itself.
-            group: The group of devices that can do the job. An unknown group means ``ONLY``.
-
-        Raises:
-            UserError: The queue is full or closed, or the visitor already has the maximum number of jobs.
+        The queue learns an expected duration for each kind. An unknown group means ``ONLY``.
         """
         queued = QueuedJob(kind, visitor, group if group in self._devices else ONLY)
         with self._changed:
@@ -164,21 +140,11 @@ class JobQueue:
             self._leave(queued)
 
     def turn(self, queued: QueuedJob, job: Job, stop: Stop) -> Events:
-        """Wait for a device, then have it do ``job``. Runs on the visitor's thread.
+        """Wait for a device, have it do ``job``, and yield the job's events. Runs on the visitor's thread.
 
-        Args:
-            queued: The result of :meth:`enqueued`, whose ``with`` block still runs.
-            job: The function that does the job, called on the device's thread.
-            stop: Returns True if the visitor wants the job to end. It may be called on both threads.
-
-        Yields:
-            While waiting, ``progress`` events with ``ahead`` (the number of jobs before this one) and
-            ``wait_s`` (the expected wait in seconds), then the job's own events.
-
-        Raises:
-            CutShortError: The job was ended before it was done.
-            UserError: The job was removed from the queue.
-            Exception: Any exception that the job raised.
+        While waiting, yields ``progress`` events with ``ahead`` (the number of jobs before this one) and
+        ``wait_s`` (the expected wait in seconds). ``stop`` may be called on both threads. Raises
+        ``CutShortError`` if the job was ended before it was done, and any exception of the job.
         """
         queued.job, queued.stop, queued.context = job, stop, copy_context()
         if queued.group != ONLY:
@@ -217,15 +183,7 @@ class JobQueue:
             self._present[group] = devices
 
     def first(self, work: Callable[[], T]) -> T:
-        """Call ``work`` on the device's thread before all waiting jobs, and block until it returns.
-
-        Returns:
-            The result of ``work``.
-
-        Raises:
-            UserError: The queue is closed.
-            Exception: Any exception that ``work`` raised.
-        """
+        """Call ``work`` on the device's thread before all waiting jobs, and return its result."""
         results: list[T] = []
 
         def job(_stop: Stop) -> Events:
@@ -255,9 +213,7 @@ class JobQueue:
     def close(self, sentence: str, within_s: float) -> None:
         """Accept no more jobs, and wait until the running jobs are done and their visitors have all events.
 
-        Args:
-            sentence: The error message for all other jobs.
-            within_s: Seconds after which running jobs are ended. Their visitors keep the events sent so far.
+        Running jobs are ended after ``within_s`` seconds. All other jobs are refused with ``sentence``.
         """
         self.refuse(sentence)
         with self._changed:
@@ -271,7 +227,7 @@ class JobQueue:
                 self._changed.wait_for(lambda: not self._taken, POLL_S)
 
     def _admit(self, queued: QueuedJob) -> None:
-        """Add a job to the queue or raise ``UserError``. The caller holds the lock."""
+        """Add a job to the queue, or refuse it. The caller holds the lock."""
         if self._closed is not None:
             raise UserError(self._closed)
         taken = [(one.visitor, one.kind) for one in self._taken]
@@ -284,8 +240,8 @@ class JobQueue:
             again = f"please try again in about {_rounded(self._wait_s(queued.group, ahead))} s."
             index = making_room(queued.visitor, [one.visitor for one in waiting])
             if index is None:
-                raise UserError(f"The queue is full: {len(waiting)} are waiting already; {again}")
-            sentence = f"The queue is full, and your address had more than half of its places; {again}"
+                raise UserError(f"The queue is full: {len(waiting)} jobs are waiting; {again}")
+            sentence = f"The queue is full, and more than half of the jobs came from your address; {again}"
             self._dismiss(waiting[index], sentence)
         self._taken.append(queued)
 
@@ -309,17 +265,13 @@ class JobQueue:
 
     def _remove(self, queued: QueuedJob) -> None:
         with self._changed:
-            for places in (self._taken, self._waiting):
+            for jobs in (self._taken, self._waiting):
                 with suppress(ValueError):  # already removed
-                    places.remove(queued)
+                    jobs.remove(queued)
             self._changed.notify_all()
 
     def _position(self, queued: QueuedJob) -> Event | None:
-        """Return a ``progress`` event with the queue position, or None if the job has begun.
-
-        Raises:
-            UserError: The job was removed from the queue.
-        """
+        """Return a ``progress`` event with the queue position, or None if the job has begun."""
         with self._changed:
             queued.require_kept()
             if queued.begun is not None:
@@ -351,7 +303,7 @@ class JobQueue:
         return self._usual_s.get(kind, USUAL_S)
 
     def _work(self, group: str) -> None:
-        """Do the jobs of a group one after the other; the endless loop of a device's thread."""
+        """Do the jobs of a group one after the other: the endless loop of a device's thread."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._next_of(group))
@@ -391,7 +343,7 @@ class JobQueue:
             if queued.cut is None and queued.begun is not None and self._clock() - queued.begun > limit:
                 queued.cut = (
                     f"The time limit of {limit:g} s ended this job. Its results so far are kept; "
-                    "ask for less at once."
+                    "ask for less next time."
                 )
             gone = queued.left or queued.refused is not None
             asked = asked or gone or queued.cut is not None or queued.stop()
@@ -401,7 +353,7 @@ class JobQueue:
         with closing(queued.job(ended)) as events:
             while True:
                 if not queued.next_wanted.acquire(timeout=ABANDONED_S):
-                    raise UserError("Nobody read this job for a minute, so it was ended; run it again.")
+                    raise UserError("This job was ended because nobody read it for a minute; run it again.")
                 if queued.left or (event := next(events, None)) is None:
                     return not (asked or queued.left)
                 self._begin(queued)

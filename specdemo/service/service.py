@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from specdemo.models.threads import use_threads
+from specdemo.pairs.presets import OfferedPairs
 from specdemo.records.events import count_emitted
 from specdemo.records.limits import UserError
 from specdemo.records.trace import SPECULATIVE
@@ -18,9 +19,9 @@ from specdemo.service.jobs import (
     LostDeviceError,
     Request,
     checked,
+    internal_failure,
     perform,
 )
-from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.pair_pool import Lender, Loader, PairPool
 from specdemo.service.queue import Bounds, CutShortError, Events, JobQueue, Stop
 
@@ -29,7 +30,7 @@ Perform = Callable[[Any, Request, Stop], Events]
 """Does a job on borrowed models: :func:`jobs.perform`, or a function that has another process do it."""
 RESTARTING = "The server is about to start again; please try again in a minute."
 """The error message for all jobs after the program has begun to close, or after its device has failed."""
-RUNS_ONLY = "A watched server can only do runs; choose other models under Settings for this."
+RUNS_ONLY = "A watched server can only do runs; choose a different pair under Settings."
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +50,12 @@ class RunService(Protocol):
         pair: Any = None,
         visitor: Visitor | None = None,
     ) -> Events:
-        """Do one job and yield its events, see :meth:`Service.events`."""
+        """Check a request, wait for the models and the device, then do the job and yield its events.
+
+        ``raw`` and ``pair`` are untrusted; None is the default pair. ``stop`` is called while waiting and
+        once a round; True ends the job. The visitor None is the program itself. While waiting, yields
+        ``progress`` events (``text``, ``fraction``).
+        """
         ...
 
     def close(self, within_s: float) -> None:
@@ -68,14 +74,7 @@ class State(StrEnum):
 
 
 class Service:
-    """The service that does the jobs of all visitors.
-
-    Args:
-        lender: The source of the models.
-        offered: The pairs that visitors may ask for.
-        queue: The queue of jobs that wait for a device.
-        perform: Does a job; called on the thread of a device.
-    """
+    """The service that does the jobs of all visitors. ``perform`` is called on the thread of a device."""
 
     def __init__(self, lender: Lender, offered: OfferedPairs, queue: JobQueue, perform: Perform):
         self._lender = lender
@@ -86,12 +85,10 @@ class Service:
 
     @property
     def lost(self) -> bool:
-        """True if the device has failed and cannot be used again in this process."""
         return self._lost
 
     @property
     def state(self) -> State:
-        """The current state."""
         if self._lost:
             return State.LOST
         if self._closing:
@@ -109,11 +106,6 @@ class Service:
         return self._queue.first(work)
 
     def close(self, within_s: float) -> None:
-        """Begin no more jobs, and refuse waiting and new ones with the message ``RESTARTING``.
-
-        Args:
-            within_s: Seconds after which running jobs are told to end.
-        """
         self._closing = True
         self._queue.close(RESTARTING, within_s)
 
@@ -125,22 +117,6 @@ class Service:
         pair: Any = None,
         visitor: Visitor | None = None,
     ) -> Events:
-        """Check a request, wait for the models and the device, then do the job.
-
-        Args:
-            kind: The kind of job.
-            raw: The job's settings, untrusted.
-            stop: Called once a round, and while waiting; True ends the job.
-            pair: The name of the pair, untrusted; None for the default pair.
-            visitor: The visitor who asks; None for the program itself.
-
-        Yields:
-            While waiting, ``progress`` events (``text``, ``fraction``), then the events of the job.
-
-        Raises:
-            UserError: The request was refused, the models could not be loaded, the queue is full, or the job
-                failed.
-        """
         asked_at = time.monotonic()
         models, tokens, outcome = None, 0, "refused"
         try:
@@ -186,8 +162,7 @@ class Service:
             raise
         except Exception as error:
             outcome = "failed"
-            sentence = f"The run failed inside the program ({type(error).__name__}); please try again."
-            raise FailedError(sentence) from error
+            raise internal_failure(error) from error
         finally:
             _log.info("job %s: %d tokens, %.1f s, %s", kind, tokens, time.monotonic() - asked_at, outcome)
 
@@ -201,12 +176,8 @@ def local_service(
 ) -> Service:
     """Return a service whose pairs all run in this process, one job at a time.
 
-    Args:
-        loader: Loads a pair by name; called on a separate thread.
-        offered: The pairs that visitors may ask for.
-        bounds: Limits of the queue and of each job.
-        performer: Does a job; called on the device's thread.
-        threads: The number of OpenMP threads of the device's thread, as for ``use_threads``.
+    ``loader`` is called on a separate thread, ``performer`` on the device's thread, which computes with
+    ``threads`` OpenMP threads, see ``use_threads``.
     """
     offered = offered or OfferedPairs()
     queue = JobQueue(bounds)

@@ -15,14 +15,12 @@ from specdemo.pairs.hardware import device_name
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_NEW_TOKENS, UserError
 from specdemo.records.trace import Calibration, RunConfig
-from specdemo.service.jobs import Events, JobKind, LostDeviceError, Request
-from specdemo.service.queue import Stop
+from specdemo.service.jobs import REFUSED, JobKind, LostDeviceError, Request, internal_failure
+from specdemo.service.queue import Events, Stop
 from specdemo.service.service import Perform
 
-REFUSED = "refused"
-"""The type of the event with an error message, needed because ZeroGPU passes on only an exception's class."""
 COSTS = "costs"
-"""The type of the last event of a completed call; it holds the pass costs known in the call's process."""
+"""The type of the last event of a completed call; it has the pass costs known in the call's process."""
 MEASURING_S, STARTING_S = 20, 5
 """Seconds before a job begins: in the first call, which measures the pass costs, and in later calls."""
 JOB_S = {
@@ -45,10 +43,7 @@ Costs = Mapping[str, Mapping[Any, Calibration]]
 def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False) -> int:
     """Return the GPU seconds to reserve for a job; ZeroGPU refuses a job that exceeds the visitor's quota.
 
-    Args:
-        kind: The kind of job.
-        raw: The job's settings; a missing or invalid number of tokens counts as the maximum.
-        costs_known: True if an earlier call has measured the pass costs.
+    A missing or invalid number of tokens counts as the maximum.
     """
     work_s: float = JOB_S.get(kind, 0)
     if kind is JobKind.RUN:
@@ -65,12 +60,8 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
     """Return a function that does jobs on this pair inside calls that have the GPU.
 
     Each call runs in another process. Requests and events are sent to and from it as plain data. Deleting a
-    file tells it to stop. Each call receives the pass costs that earlier calls measured.
-
-    Args:
-        pair: The models, loaded on the GPU; their pass costs are not measured yet.
-        perform: Does a job in the other process.
-        lend: ``spaces.GPU``: called with ``duration``, it decorates a generator function.
+    file tells it to stop. Each call receives the pass costs that earlier calls measured. ``lend`` is
+    ``spaces.GPU``: called with ``duration``, it decorates a generator function.
     """
     measured: defaultdict[str, dict[Any, Calibration]] = defaultdict(dict)
 
@@ -85,12 +76,12 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
             with closing(perform(pair, request, lambda: not Path(keep_going).exists())) as events:
                 yield from events
             yield {"type": COSTS, "gpu": gpu, "costs": pair.costs.known}
-        except UserError as error:
+        except UserError as error:  # ZeroGPU passes on only an exception's class
             yield {"type": REFUSED, "message": str(error)}
             if isinstance(error, LostDeviceError):
                 raise  # so that ZeroGPU does not use this process again
         except Exception as error:
-            yield {"type": REFUSED, "message": f"The run failed inside the program ({type(error).__name__})."}
+            yield {"type": REFUSED, "message": str(internal_failure(error))}
             raise
 
     def perform_inside_call(_pair: Pair, request: Request, stop: Stop) -> Events:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
+from specdemo.pairs.presets import OfferedPairs
 from specdemo.records import limits
 from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
-from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.stage import SETTINGS

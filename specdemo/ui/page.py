@@ -10,9 +10,9 @@ import gradio as gr
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from specdemo.pairs.presets import OfferedPairs
 from specdemo.records import limits
 from specdemo.records.limits import UserError
-from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.service import RunService
 from specdemo.ui import jobs, stage
 from specdemo.ui.api_endpoints import build_generate

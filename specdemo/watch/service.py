@@ -5,9 +5,9 @@ from dataclasses import replace
 from threading import Thread
 from typing import Any
 
+from specdemo.pairs.presets import OfferedPairs
 from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind, Request
-from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.pair_pool import Lender
 from specdemo.service.queue import Bounds, Events, JobQueue, Stop
 from specdemo.service.service import RunService, Service

@@ -28,8 +28,8 @@ def draft(text=" as soon", game=1, **more):
 
 @pytest.fixture
 def short(monkeypatch):
-    """Make games end at once."""
-    monkeypatch.setattr(games_module, "GRACE_S", -4.9)
+    """Make games end after their drafts were sent."""
+    monkeypatch.setattr(games_module, "GRACE_S", -4.98)
 
 
 def played(*drafts, judge=judge, **settings):
@@ -55,21 +55,12 @@ def test_every_student_gets_the_verdict_on_their_latest_draft(short):
     assert [sum(token["status"] == "accepted" for token in one["drafted"]) for one in own] == [4, 1, 8]
     assert games.current.verdict_of("d") is None
     assert [summary["count"] for summary in games.summary()] == [3]
-    with pytest.raises(UserError, match="Time is up"):
+    with pytest.raises(UserError, match="writing time is over"):
         games.take("d", draft())
 
 
 @pytest.mark.parametrize(
-    "message",
-    [
-        draft(game=2),
-        draft(""),
-        draft("   "),
-        draft("x" * 401),
-        draft(None),
-        draft("a\x00"),
-        draft(more=1),
-    ],
+    "message", [draft(game=2), draft(more=1), *map(draft, ("", "   ", "x" * 401, None, "a\x00"))]
 )
 def test_a_bad_draft_is_refused_in_a_sentence(message):
     game = parse_game(GAME, 1)
@@ -82,15 +73,8 @@ def test_a_bad_draft_is_refused_in_a_sentence(message):
     ("typed", "shown"),
     [
         *[(name, name) for name in ("Ana", "Élodie B.", "李雷", "x_1", "O'Neil-2", "प्रिया", "")],
-        (" Ana ", "Ana"),
-        (None, ""),
-        ("<b>x</b>", "bxb"),
-        ("x" * 99, "x" * 16),
-        ("a\u202eb", "ab"),
-        ("a\n\n b", "a b"),
-        (7, ""),
-        ("🎉", ""),
-        ("ﬁ", "fi"),
+        *((" Ana ", "Ana"), ("<b>x</b>", "bxb"), ("x" * 99, "x" * 16), ("a\n\n b", "a b"), ("ﬁ", "fi")),
+        *(("a\u202eb", "ab"), (None, ""), (7, ""), ("🎉", "")),
     ],
 )
 def test_a_nickname_keeps_letters_of_all_alphabets_and_no_markup(typed, shown):
@@ -100,13 +84,8 @@ def test_a_nickname_keeps_letters_of_all_alphabets_and_no_markup(typed, shown):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"text": ""},
-        {"text": 1},
-        {"seconds": 4},
-        {"seconds": 121},
-        {"seconds": "9"},
-        {"open_drafts": 1},
-        {"x": 1},
+        *({"text": ""}, {"text": 1}, {"open_drafts": 1}, {"x": 1}),
+        *({"seconds": bad} for bad in (4, 121, "9")),
     ],
 )
 def test_a_bad_game_is_refused_in_a_sentence(settings):
@@ -164,16 +143,16 @@ async def test_one_game_is_on_at_a_time_and_none_without_a_judge():
     games = Games(Log(), judge)
     assert games.time_left() is None
     games.start(GAME)
-    with pytest.raises(UserError, match="A game is on"):
+    with pytest.raises(UserError, match="A game is running"):
         games.start(GAME)
     games.dismiss()
     games.start({**GAME, "seconds": 120})
     assert games.current.number == 2
     before = games.time_left()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.02)
     assert before["game"] == 2 and 0 < games.time_left()["left"] < before["left"] <= 120
     games.stop()
-    with pytest.raises(UserError, match="Games are off"):
+    with pytest.raises(UserError, match="Games do not work"):
         Games(Log(), None).start(GAME)
 
 
@@ -189,7 +168,7 @@ async def test_a_dismissed_game_is_not_judged_and_its_judge_is_stopped(short):
     games.start(GAME)
     games.take("a", draft())
     games.dismiss()
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.1)
     assert stops == [] and games.current is None
     games.start(GAME)
     games.take("a", draft(game=2))
@@ -206,18 +185,13 @@ async def test_a_class_accepts_drafts_of_its_own_students_only_and_not_too_often
     room = Room("BCDFG", judge=judge)
     room.take(post({"type": "play", **GAME}))
     token = room.students.join()
-    with pytest.raises(UserError, match="does not know"):
+    with pytest.raises(UserError, match="not in this class"):
         room.draft("forged", draft())
     for _ in range(5):
         room.draft(token, draft())
     with pytest.raises(UserError, match="Too many requests"):
         room.draft(token, draft())
     assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
-    assert room.take(post())["game"] == {
-        "number": 1,
-        "phase": "open",
-        "count": 1,
-        "error": None,
-        "absent": 1,
-    }
+    game = room.take(post())["game"]
+    assert (game["phase"], game["count"], game["absent"]) == ("open", 1, 1)
     room.end()

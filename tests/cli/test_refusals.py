@@ -42,7 +42,7 @@ generate x --json /nowhere/x.json | Cannot write /nowhere/x.json
 generate x --json / | Cannot write /: it is a folder
 generate x --json LONG | File name too long; choose
 replay / | Cannot read /: Is a directory
-replay FILE | This file is not a specdemo trace
+replay FILE | This file is not a trace
 replay LONG | File name too long
 replay story-sampled --html /nowhere/x.html | Cannot write /nowhere/x.html
 bench --out bench.json --prompts /dev/zero | 100 MB

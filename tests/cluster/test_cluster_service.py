@@ -1,132 +1,230 @@
-"""The queue of a page with several replicas: positions, waits and restarts as with one device."""
+"""A page whose jobs go to a driver: the queue, lost replicas and lost drivers, without a cluster."""
 
+import os
+import socket
 import threading
-import time
+from contextlib import nullcontext, suppress
+from multiprocessing.connection import Connection
+from queue import Queue
 from typing import Any
 
 import pytest
 from helpers.reading import Reading
-from helpers.stand_in_driver import PLAN, StandInDriver
 from helpers.waiting import PATIENCE_S, until
 
-from specdemo.cluster.link import ClusterStatus, JobEnded, JobLost
-from specdemo.cluster.service import cluster_service
+from specdemo.cluster import service as cluster
+from specdemo.cluster.plan import Plan, ReplicaRange
+from specdemo.cluster.service import LOST, JobEvents, JobMessage, cluster_service
 from specdemo.engine.speculate import never
+from specdemo.pairs.presets import OfferedPairs
+from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service.fairness import Visitor
-from specdemo.service.jobs import JobKind
-from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.service.jobs import REFUSED, JobKind
 from specdemo.service.queue import Bounds
-from specdemo.service.service import Service, State
+from specdemo.service.service import State
+
+PLAN = Plan("auto", {"built-in": ReplicaRange(2, 2)}, {"built-in": Sources()})
 
 
-def visit(service: Service, name: str, stop: Any = never) -> Reading:
-    """One visitor's run, read on a thread of its own."""
-    visitor = Visitor("10.0.0.1", name)
-    return Reading(service.events(JobKind.RUN, {"prompt": "x"}, stop, None, visitor))
+class StandInDriver:
+    """Drivers without a cluster; ``heard`` has the messages of the page other than its first, the plan."""
+
+    def __init__(self) -> None:
+        self.heard: Queue[Any] = Queue()
+        self.joined = threading.Event()
+        self.joined.set()
+        self.starts = 0
+        self.connection: Connection
+
+    def start(self, connection: Connection) -> Any:
+        self.connection = Connection(os.dup(connection.fileno()))
+        self.starts += 1
+        threading.Thread(target=self._listen, args=[self.connection], daemon=True).start()
+        return nullcontext()
+
+    def _listen(self, connection: Connection) -> None:
+        assert connection.recv() == PLAN
+        assert self.joined.wait(PATIENCE_S)
+        connection.send({"built-in": 2})
+        with suppress(EOFError, OSError):
+            while (message := connection.recv()) is not None:
+                self.heard.put(message)
+        with suppress(OSError):
+            self.die()
+
+    def tell(self, number: int, *types: str) -> None:
+        self.connection.send(JobEvents(number, [{"type": kind} for kind in types]))
+
+    def end(self, number: int) -> None:
+        self.connection.send(JobEvents(number, []))
+
+    def lose(self, number: int) -> None:
+        self.connection.send(JobEvents(number, None))
+
+    def next_job(self) -> int:
+        """The number of the next job that the page asks for."""
+        while (job := self.heard.get(timeout=PATIENCE_S)).request is None:
+            pass
+        return job.number
+
+    def answer(self, *types: str) -> int:
+        number = self.next_job()
+        self.tell(number, *types)
+        self.end(number)
+        return number
+
+    def die(self) -> None:
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
+            ours.shutdown(socket.SHUT_RDWR)  # closing would not wake the thread that reads
 
 
-def begun(driver: StandInDriver, service: Service, name: str) -> tuple[Reading, int]:
-    """A visitor's run that a replica has begun, and its number."""
-    one = visit(service, name)
-    number = driver.next_begun().number
-    driver.tell(number, "start")
-    until(lambda: one.types)
-    return one, number
+class Page:
+    """A page with room for three waiting jobs."""
+
+    def __init__(self, driver: StandInDriver):
+        self._driver = driver
+        self.service, self.connection = cluster_service(PLAN, OfferedPairs(), Bounds(max_waiting=3))
+
+    def visit(self, name: str, stop: Any = never) -> Reading:
+        visitor = Visitor("10.0.0.1", name)
+        return Reading(self.service.events(JobKind.RUN, {"prompt": "x"}, stop, None, visitor))
+
+    def begun(self, name: str, *types: str, stop: Any = never) -> tuple[Reading, int]:
+        """A visitor whose job a replica has begun, and the job's number."""
+        reading = self.visit(name, stop)
+        number = self._driver.next_job()
+        self._driver.tell(number, *(types or ["start"]))
+        until(lambda: any(event["type"] == (types or ["start"])[-1] for event in reading.events))
+        return reading, number
 
 
 @pytest.fixture
-def service(driver, monkeypatch):
-    monkeypatch.setattr("specdemo.cluster.service.require_ray", lambda: None)
-    service, link = cluster_service(PLAN, OfferedPairs(), Bounds(max_waiting=3))
-    service.load()
-    yield service
-    link.close()
+def driver(monkeypatch):
+    driver = StandInDriver()
+    monkeypatch.setattr(cluster, "RETRY_S", 0.05)
+    monkeypatch.setattr(cluster, "start_driver", driver.start)
+    return driver
 
 
-def test_as_many_jobs_run_at_once_as_there_are_replicas(driver, service):
-    running = [begun(driver, service, name) for name in ("a", "b")]
-    third = visit(service, "c")
-    time.sleep(0.2)
-    assert driver.heard.empty()  # the third waits here, not in the cluster
-    driver.say(JobEnded(running[0][1]))
+@pytest.fixture
+def page(driver):
+    page = Page(driver)
+    until(lambda: page.service.state is State.READY)
+    yield page
+    page.connection.close()
+
+
+def test_as_many_jobs_run_at_once_as_there_are_replicas(driver, page):
+    (first, one), (second, two) = page.begun("a"), page.begun("b")
+    third = page.visit("c")
+    until(lambda: third.events and third.events[-1].get("ahead") == 2)
+    assert driver.heard.empty(), "the third job waits on the page"
+    driver.end(one)
     driver.answer("start", "end")
-    driver.say(JobEnded(running[1][1]))
-    assert [len(one.wait().types) for one in (running[0][0], running[1][0], third)] == [1, 1, 2]
+    driver.tell(two, "end")
+    driver.end(two)
+    types = [reading.wait().types for reading in (first, second, third)]
+    assert types == [["start"], ["start", "end"], ["start", "end"]]
 
 
-def test_a_queue_position_counts_all_before_it_at_any_replica(driver, service):
-    running = [begun(driver, service, name) for name in ("a", "b")]
-    waiting = [visit(service, name) for name in ("c", "d")]
+def test_expected_waits_and_the_limit_count_the_jobs_of_all_replicas(page):
+    page.begun("a"), page.begun("b")
+    waiting = [page.visit(name) for name in ("c", "d")]
     until(lambda: sorted(one.events[-1].get("ahead", 0) for one in waiting if one.events) == [2, 3])
-    # Both replicas are free after the usual 15 s, so each of the two gets one, and another visitor would have
-    # to wait for one more job.
-    assert {one.events[-1]["wait_s"] for one in waiting} == {15}
-    waiting.append(visit(service, "e"))
+    assert {one.events[-1]["wait_s"] for one in waiting} == {15}, "each of the two gets a replica"
+    waiting.append(page.visit("e"))
     until(lambda: waiting[2].events and waiting[2].events[-1].get("wait_s") == 30)
-    refused = visit(service, "f").wait().failure
-    assert "The queue is full: 3 are waiting already; please try again in" in str(refused)
-    for _, number in running:
-        driver.say(JobEnded(number))
-    for _ in range(3):
-        driver.answer("start", "end")
-    assert [one.wait().failure for one in (running[0][0], running[1][0], *waiting)] == [None] * 5
-
-
-def test_a_job_that_no_replica_has_begun_keeps_its_queue_position_and_may_be_stopped(driver, service):
-    begun(driver, service, "a")
-    stop = threading.Event()
-    late = visit(service, "b", stop.is_set)
-    driver.next_begun()  # sent to the cluster, which has no replica for it yet
-    until(lambda: late.events and late.events[-1].get("ahead") == 1)
-    stop.set()
-    assert late.wait().events[-1]["text"] == "Stopped before it began"
+    assert "The queue is full: 3 jobs are waiting" in str(page.visit("f").wait().failure)
 
 
 @pytest.mark.parametrize(("replicas", "wait_s"), [(2, 5), (1, 15)])
-def test_fewer_replicas_make_longer_waits(driver, service, replicas, wait_s):
-    until(lambda: service.state is State.READY)
-    driver.say(ClusterStatus({"built-in": replicas}, ""))
-    begun(driver, service, "a")
-    late = visit(service, "b")
-    driver.next_begun()
+def test_fewer_running_replicas_make_longer_waits(driver, page, replicas, wait_s):
+    driver.connection.send({"built-in": replicas})
+    page.begun("a")
+    late = page.visit("b")
+    driver.next_job()
     until(lambda: late.events and late.events[-1].get("wait_s") == wait_s)
 
 
-def test_the_page_is_ready_while_a_replica_is(driver, service):
-    until(lambda: service.state is State.READY)
-    driver.replicas = 0
-    driver.die()
-    until(lambda: service.state is State.LOADING)
-    one = visit(service, "a")
-    until(lambda: one.events and one.events[-1]["text"].startswith("The models are being started"))
-    driver.replicas = 1
-    driver.die()
+def test_a_job_that_no_replica_has_begun_can_be_stopped(driver, page):
+    stop = threading.Event()
+    late = page.visit("b", stop.is_set)
+    number = driver.next_job()
+    stop.set()
+    assert late.wait().types == [] and late.failure is None
+    assert driver.heard.get(timeout=PATIENCE_S) == JobMessage(number, "built-in", None)
+
+
+def test_a_stopped_job_still_sends_its_last_events(driver, page):
+    stop = threading.Event()
+    reading, number = page.begun("a", "round", stop=stop.is_set)
+    stop.set()
+    assert driver.heard.get(timeout=PATIENCE_S) == JobMessage(number, "built-in", None)
+    driver.tell(number, "end")
+    driver.end(number)
+    assert reading.wait().types == ["round", "end"]
+
+
+def test_a_visitor_who_leaves_ends_the_job(driver, page):
+    events = page.service.events(JobKind.RUN, {"prompt": "x"}, never)
+    threading.Thread(target=lambda: driver.tell(driver.next_job(), "round"), daemon=True).start()
+    while next(events)["type"] != "round":
+        pass
+    events.close()
+    assert driver.heard.get(timeout=PATIENCE_S).request is None
+
+
+def test_a_refusal_is_the_visitors_sentence(driver, page):
+    reading = page.visit("a")
+    refusal = {"type": REFUSED, "message": "The prompt is too long."}
+    driver.connection.send(JobEvents(driver.next_job(), [refusal]))
+    assert str(reading.wait().failure) == "The prompt is too long."
+
+
+def test_a_job_lost_before_it_began_is_done_by_another_replica(driver, page):
+    reading = page.visit("a")
+    driver.lose(driver.next_job())
     driver.answer("start", "end")
-    assert one.wait().types == ["start", "end"]
+    assert reading.wait().types == ["start", "end"] and reading.failure is None
 
 
-def test_a_replica_lost_in_the_middle_is_one_sentence_and_the_next_visitor_is_served(driver, service):
-    one, number = begun(driver, service, "a")
-    driver.say(JobLost(number))
-    assert "was lost" in str(one.wait().failure)
-    one = visit(service, "b")
+def test_a_job_lost_in_the_middle_is_one_sentence_and_the_next_visitor_is_served(driver, page):
+    reading, number = page.begun("a", "start", "round")
+    driver.lose(number)
+    assert reading.wait().types == ["start", "round"] and str(reading.failure) == LOST
+    reading = page.visit("b")
     driver.answer("start", "end")
-    assert one.wait().types == ["start", "end"]
+    assert reading.wait().types == ["start", "end"]
 
 
-def test_closing_lets_running_jobs_end_and_refuses_all_others(driver, service):
-    running, number = begun(driver, service, "a")
-    threading.Timer(0.2, lambda: driver.say(JobEnded(number))).start()
-    service.close(PATIENCE_S)
-    assert running.wait().failure is None and service.state is State.CLOSING
+def test_a_lost_driver_is_started_again_and_waiting_visitors_are_served(driver, page):
+    running, _ = page.begun("a")
+    waiting = page.visit("b")
+    driver.next_job()
+    driver.joined.clear()
+    driver.die()
+    assert str(running.wait().failure) == LOST
+    until(lambda: page.service.state is State.LOADING)
+    driver.joined.set()
+    driver.answer("start", "end")
+    assert waiting.wait().types == ["start", "end"] and page.service.state is State.READY
+
+
+def test_a_restart_and_the_end_of_the_page_reach_the_driver(driver, page):
+    page.connection.restart()
+    assert driver.heard.get(timeout=PATIENCE_S) == PLAN
+    page.connection.close()
+    assert driver.starts == 1 and page.service.state is State.LOADING
+
+
+def test_closing_lets_running_jobs_end_and_refuses_all_others(driver, page):
+    running, number = page.begun("a")
+    closing = threading.Thread(target=page.service.close, args=[PATIENCE_S])
+    closing.start()
+    until(lambda: page.service.state is State.CLOSING)
     with pytest.raises(UserError, match="about to start again"):
-        list(service.events(JobKind.RUN, {"prompt": "x"}, lambda: False))
-
-
-def test_a_bad_request_is_refused_without_a_replica(driver, service):
-    with pytest.raises(UserError, match="Unknown pair"):
-        list(service.events(JobKind.RUN, {"prompt": "x"}, lambda: False, "nowhere"))
-    with pytest.raises(UserError, match="k must be"):
-        list(service.events(JobKind.RUN, {"prompt": "x", "k": 99}, lambda: False))
-    assert driver.heard.empty()
+        list(page.service.events(JobKind.RUN, {"prompt": "x"}, never))
+    driver.end(number)
+    closing.join(PATIENCE_S)
+    assert running.wait().failure is None

@@ -153,7 +153,7 @@ def test_unusual_prompts_give_a_right_run(builtin_pair, request_):
 
 def test_a_prompt_beyond_the_context_is_refused(builtin_pair, monkeypatch):
     monkeypatch.setattr(builtin_pair.target.config, "max_position_embeddings", 64)
-    with pytest.raises(UserError, match="Shorten it"):
+    with pytest.raises(UserError, match="shorten the prompt"):
         run(builtin_pair, prompt="word " * 100, mode="raw", max_new_tokens=4)
 
 

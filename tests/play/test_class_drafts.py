@@ -190,7 +190,7 @@ def test_drafts_are_cut_to_the_room_in_the_context(pair, monkeypatch):
     for room in (0, 1, 5):
         event = judged_as_alone(pair, "x" * (40 - floor - room), ["yyyyyyyyyyyyyy", "y", "z", "</s>"])
         assert max(len(one["round"]["drafted"]) for one in event["verdicts"]) == room
-    with pytest.raises(UserError, match="shorten it"):
+    with pytest.raises(UserError, match="shorten the prompt"):
         class_of(pair, "x" * (41 - floor), ["y"])
 
 

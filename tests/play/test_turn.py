@@ -126,7 +126,7 @@ def test_ids_the_target_does_not_have_are_refused(pair):
 
 def test_a_game_ends_with_the_targets_context(pair, monkeypatch):
     monkeypatch.setattr(pair.target.config, "max_position_embeddings", 40)
-    with pytest.raises(UserError, match="shorten it"):
+    with pytest.raises(UserError, match="shorten the prompt"):
         turn(pair, "x" * 60, "y")
     rows = Lanes(pair).calibrate(RunConfig(prompt="")).rows
     floor = 1 + max((padded - count for count, padded in enumerate(rows, 1)), default=0)

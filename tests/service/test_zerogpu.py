@@ -50,16 +50,18 @@ def test_a_call_computes_in_another_process_and_gives_the_same_events(service, l
     assert not pair.costs.known, "only the call measures"
 
 
-def test_every_kind_of_job_is_done_inside_calls(service, lender):
-    jobs = [
-        service.events(JobKind.PROVE, {"proof": "greedy", "prompts": 1}, never),
-        service.events(JobKind.PLAY, {"text": "abc", "draft": "x"}, never),
-        service.events(JobKind.CLASS, {"text": "abc", "drafts": ["x", "y"]}, never),
-        service.events(JobKind.MEASURE, {"experiment": "overhead", "max_new_tokens": 4, "prompts": 1}, never),
-    ]
-    for job in jobs:
-        assert list(job)[-1]["type"] in ("end", "turn", "class-judged")
-    assert len(lender.processes) == len(jobs)
+@pytest.mark.parametrize(
+    ("kind", "raw", "last"),
+    [
+        (JobKind.PROVE, {"proof": "greedy", "prompts": 1}, "end"),
+        (JobKind.PLAY, {"text": "abc", "draft": "x"}, "turn"),
+        (JobKind.CLASS, {"text": "abc", "drafts": ["x", "y"]}, "class-judged"),
+        (JobKind.MEASURE, {"experiment": "overhead", "max_new_tokens": 4, "prompts": 1}, "end"),
+    ],
+)
+def test_every_kind_of_job_is_done_inside_a_call(service, lender, kind, raw, last):
+    assert list(service.events(kind, raw, never))[-1]["type"] == last
+    assert len(lender.processes) == 1
 
 
 def test_stop_reaches_the_other_process(service):
@@ -100,8 +102,7 @@ def test_a_call_asks_for_less_time_once_the_costs_are_known(service, lender):
     for _ in range(2):
         list(service.events(JobKind.RUN, REQUEST, never))
     assert lender.durations == [
-        seconds_for(JobKind.RUN, REQUEST),
-        seconds_for(JobKind.RUN, REQUEST, costs_known=True),
+        seconds_for(JobKind.RUN, REQUEST, costs_known=known) for known in (False, True)
     ]
     assert lender.durations[0] > lender.durations[1]
 
@@ -147,8 +148,7 @@ def test_pass_costs_of_one_call_are_not_measured_again_by_the_next(service, pair
 
 
 def test_a_process_whose_device_is_lost_is_not_used_again(pair):
-    """The lender keeps a process whose call ends well, and drops one whose call raises."""
-
+    # The lender keeps a process whose call ends well, and drops one whose call raises.
     def lost(*_asked: Any) -> Any:
         raise LostDeviceError("The device failed.")
         yield
@@ -178,5 +178,5 @@ def test_a_process_whose_device_is_lost_is_not_used_again(pair):
 
 def test_a_fault_of_the_program_is_not_blamed_on_the_gpu(service, monkeypatch):
     monkeypatch.setitem(JOB_SPECS, JobKind.RUN, JOB_SPECS[JobKind.RUN]._replace(events=lambda *_: 1 / 0))
-    with pytest.raises(UserError, match=r"failed inside the program \(ZeroDivisionError\)\."):
+    with pytest.raises(UserError, match=r"failed inside the program \(ZeroDivisionError\)"):
         list(service.events(JobKind.RUN, REQUEST, never))

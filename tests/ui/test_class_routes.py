@@ -165,12 +165,12 @@ async def test_hostile_students_are_refused_in_a_sentence_and_the_class_continue
             path = at(teacher, f"events?student={good.token}&after={after}")
             await refused(http.get(path), 400, "after must be")
         for path in ("events", "news", "own"):
-            await refused(http.get(at(teacher, f"{path}?student=forged")), 400, "does not know")
+            await refused(http.get(at(teacher, f"{path}?student=forged")), 400, "not in this class")
         foreign = {"origin": "https://evil.example"}
         await refused(http.post(at(teacher, "join"), json={}, headers=foreign), 403, "other sites")
         mine = {"student": good.token, "question": 1, "answer": 0}
         forged = {**mine, "student": "forged"}
-        await refused(http.post(at(teacher, "answer"), json=forged), 400, "does not know")
+        await refused(http.post(at(teacher, "answer"), json=forged), 400, "not in this class")
         assert (await http.post(at(teacher, "answer"), json=mine)).status_code == 200
         for wrong in ({"question": 2}, {"answer": 9}, {"x": 1}):
             await refused(http.post(at(teacher, "answer"), json={**mine, **wrong}), 400)

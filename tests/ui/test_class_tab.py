@@ -442,7 +442,7 @@ def test_a_page_polls_if_streams_are_held_back(room):
 def test_a_wrong_code_can_be_corrected(room, patient_page, url):
     page = patient_page()
     page.goto(f"{url}specdemo-class/zzzzzz")
-    expect(page.locator("[data-role=refused]")).to_contain_text("no class with that code")
+    expect(page.locator("[data-role=refused]")).to_contain_text("no class with this code")
     page.fill("input[name=code]", room.teacher.text_content(".sd-class-code").lower())
     page.click("text=Join")
     page.wait_for_selector(".sd-student[data-state=following]")

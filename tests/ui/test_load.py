@@ -19,8 +19,8 @@ from specdemo.service.service import Service, local_service
 from specdemo.ui.page import build_page, launch_options
 
 BOUNDS = Bounds(max_waiting=8, max_seconds=5.0)
-FULL = re.compile(r"The queue is full: 8 are waiting already; please try again in about \d+ s\.")
-DISPLACED = re.compile(r"The queue is full, and your address had more than half of its places; .*\d+ s\.")
+FULL = re.compile(r"The queue is full: 8 jobs are waiting; please try again in about \d+ s\.")
+DISPLACED = re.compile(r"The queue is full, and more than half of the jobs came from your address; .*\d+ s\.")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from specdemo.ui.serving import send_little_ahead
 from specdemo.ui.streams import PageJob
 
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
-SHARE = "One job of each kind, and 3 in all, may wait or run for each address"
+SHARE = "Each address may have one job of each kind and 3 jobs in all"
 
 
 class Hall:

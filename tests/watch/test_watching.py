@@ -7,11 +7,11 @@ from helpers.waiting import PATIENCE_S, until
 from helpers.watched_runs import RAW, Own, seen, watching
 from helpers.watched_server import Answer, gated, replayed
 
+from specdemo.pairs.presets import OfferedPairs
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish
 from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
-from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.service import RUNS_ONLY
 from specdemo.watch.servers import Server
