@@ -40,7 +40,8 @@ class Prefill:
         tokens, limit = len(prompt_ids), target.max_context
         if tokens >= limit:
             raise UserError(
-                f"The prompt has {tokens:,} tokens, but the target reads fewer than {limit:,}; shorten the prompt."
+                f"The prompt has {tokens:,} tokens, but the target reads fewer than {limit:,}; "
+                "shorten the prompt."
             )
         ids = list(prompt_ids[:-1])
         self._target, self._drafter = target, drafter

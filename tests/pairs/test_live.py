@@ -76,7 +76,7 @@ def test_events_run_saved_trace_and_replay_agree(pair, rule):
 def test_the_draft_alone_is_a_lane_on_request_and_its_divergence_is_named(pair):
     _, (*_, end) = live(pair, draft_alone=True)
     assert end["totals"]["draft_alone_tokens"] == 12
-    assert end["draft_divergence"].endswith(f" at token {end['totals']['draft_divergence'] + 1}.")
+    assert end["draft_divergence"].endswith(f" from token {end['totals']['draft_divergence'] + 1} on.")
     _, events = live(pair)
     assert {event["lane"] for event in events[1:-1]} == {SPECULATIVE, BASELINE}
     assert events[-1]["draft_divergence"] is None

@@ -190,7 +190,7 @@ async def test_a_run_that_is_too_long_is_refused_and_the_next_is_shown(teacher):
     for message, status, words in (
         (part(6, line, line), 413, "too large"),
         (part(6, line), 400, "too long"),
-        (part(8, line), 409, "beginning of this run is missing"),
+        (part(8, line), 409, "events before this one are missing"),
     ):
         more = {"window": 1, "first": True, "messages": [message]}
         headers = {"x-class-secret": teacher.secret}

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from specdemo.classroom.rooms import Rooms
 from specdemo.models.threads import thread_count, use_threads
+from specdemo.pairs.presets import OfferedPairs
 from specdemo.records.limits import UserError
-from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import ABANDONED_S
 from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.http.class_routes import class_routes
@@ -166,10 +166,10 @@ POST /gradio_api/call/v2/nope {} -> 404 There is no such endpoint; choose one of
 POST /gradio_api/run/run {"data": []} -> 400 fn_index must be the number of
 POST /gradio_api/cancel {"session_hash": "a b"} -> 400 session_hash must be 1 to 64 letters
 POST /gradio_api/reset {} -> 400 event_id must be text of at most 64 characters.
-POST /specdemo-traces  -> 400 This file is not a specdemo trace
+POST /specdemo-traces  -> 400 This file is not a trace
 POST /specdemo-traces {"version":1} -> 400 This trace is damaged: config is missing.
-POST /specdemo-lab/run {} -> 400 This file is not a specdemo trace
-POST /specdemo-class/ZZZZZZ/join {} -> 404 There is no class with that code
+POST /specdemo-lab/run {} -> 400 This file is not a trace
+POST /specdemo-class/ZZZZZZ/join {} -> 404 There is no class with this code
 POST /specdemo-class {} -> 400 address must be the page's address
 POST /specdemo-class {"address": ""} -> 400 address must be the page's address
 POST /specdemo-class {"address": "javascript:alert(1)"} -> 400 address must be the page's address
