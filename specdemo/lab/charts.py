@@ -37,7 +37,7 @@ from specdemo.records.theory import OracleLength
 def theory_chart() -> Themed:
     """Draw the axes of the theoretical speedup by α and k.
 
-    The browser fills the surface, the break-even line and the best k; see ``static/lab/theory.js``.
+    The browser fills the surface, the break-even line and the best k; see ``static/lab/theory_chart.js``.
     """
 
     def draw(colours: Palette) -> go.Figure:

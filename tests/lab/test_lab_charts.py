@@ -85,9 +85,9 @@ def test_text_and_lines_are_large_enough_for_a_projector(charts):
 
 FILL = """
 import { readFileSync } from "node:fs";
-const theory = await import(process.argv[1]);
+const [theory, { fillTheory }] = await Promise.all(["theory", "theory_chart"].map((name) => import(`${process.argv[1]}/${name}.js`)));
 const { figure, point, run, maxK } = JSON.parse(readFileSync(0));
-theory.fillTheory(figure, point, run, maxK);
+fillTheory(figure, point, run, maxK);
 const { speedup, k } = theory.bestDraftLength(point, maxK);
 const own = [theory.theoreticalSpeedup(point), theory.expectedTokens(point), theory.roundCost(point)];
 const figures = [...own, speedup, k];
@@ -97,7 +97,7 @@ console.log(JSON.stringify({ figures, figure }));
 
 def filled(point: dict[str, float], run: dict[str, float] | None = None) -> dict[str, Any]:
     given = json.dumps({"figure": theory_chart()["light"], "point": point, "run": run, "maxK": MAX_K})
-    command = [node(), "--input-type=module", "-e", FILL, (STATIC / "lab" / "theory.js").as_uri()]
+    command = [node(), "--input-type=module", "-e", FILL, (STATIC / "lab").as_uri()]
     return json.loads(subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout)
 
 

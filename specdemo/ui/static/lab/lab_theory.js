@@ -3,7 +3,8 @@
 import { rolesOf } from "../common/dom.js";
 import { Chart } from "../common/plotly_chart.js";
 import { stageOfPage } from "../stage/stage.js";
-import { bestDraftLength, expectedTokens, fillTheory, roundCost, theoreticalSpeedup } from "./theory.js";
+import { bestDraftLength, expectedTokens, roundCost, theoreticalSpeedup } from "./theory.js";
+import { fillTheory } from "./theory_chart.js";
 import { share, times } from "../common/words.js";
 
 const PATH = "../specdemo-lab";
