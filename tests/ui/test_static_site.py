@@ -151,7 +151,7 @@ def test_a_recording_is_saved_as_a_trace_and_a_lesson_plays_its_steps(open_copy)
     assert {name: lane.ids for name, lane in run.lanes.items()} == ids
     assert run.totals["speedup"] == pytest.approx(original.totals["speedup"], rel=1e-4)
     page = open_copy("?lesson=2")
-    page.click("[data-lesson='2'] button:text-is('Open it under the microscope')")
+    page.click("[data-lesson='2'] button:text-is('Open the round under the microscope')")
     expect(page.locator("[data-role=microscope-title]")).to_have_text(re.compile("^Round 1:"))
     assert page.locator("[data-role=microscope-cards] > *").count() >= 4
     page.wait_for_selector("[data-lesson='2'][data-done]")

@@ -1,5 +1,5 @@
-// "Predict, then see": a card before a visitor's first run, captions for its first rounds, and the comparison at its
-// end. A class predicts the same, and its teacher's page measures it here.
+// The card "Predict the result, then run" before a visitor's first run, captions for its first rounds, and the
+// comparison at its end. A class predicts the same, and its teacher's page measures it here.
 
 import { element, onSubmit, PHONE_PX, recall, remember, rolesOf, write } from "../common/dom.js";
 import { currentTab, openTab } from "../common/page.js";
