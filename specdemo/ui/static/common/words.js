@@ -263,7 +263,7 @@ export function settingWords(run) {
     return `Watching the server ${watched.server}: ${watched.engine} with ${pair.target}, temperature ${config.temperature}. The server uses its own drafting and verification rules.`;
   }
   const { label, about } = tables.rules[config.rule];
-  return `Rule: ${label}. ${about} k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
+  return `Rule: ${label}. ${about} Draft length k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
 }
 
 /** The settings of a run in short. */

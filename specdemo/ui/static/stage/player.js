@@ -271,7 +271,7 @@ const KEY_LIST = [
   ["← → on the round strip", "Open the previous or next round"],
   ["Enter", "Keep a token's details open, or open a round"],
   ["Esc", "Close the open panel"],
-  ["?", "Show this list"],
+  ["?", "Show this list of keys"],
 ];
 const COMMANDS = { " ": "play", ArrowLeft: "phase-back", ArrowRight: "phase-on", Home: "to-start", End: "to-end", "?": "help" };
 const SHIFTED = { ArrowLeft: "round-back", ArrowRight: "round-on", "?": "help" };
