@@ -89,7 +89,7 @@ def test_a_link_to_a_lesson_a_proof_or_wrong_settings_plays_no_recording(arrivin
 def test_a_link_s_run_can_be_repeated_while_the_nearest_recording_plays(arriving, service, query, nearest):
     page = arriving(query=query)
     page.wait_for_selector(f".sd[data-recording={nearest}]:is([data-state=playing], [data-state=ended])")
-    expect(page.locator(SOURCE)).to_contain_text("Press Run for the linked run.")
+    expect(page.locator(SOURCE)).to_contain_text("Press Run to start the linked run.")
     assert page.get_by_role("link", name="Load these settings").count() == 0
     run_to_end(page)
     assert (service.requests[-1]["prompt"], service.requests[-1]["k"]) == ("Once", 2)
@@ -99,7 +99,7 @@ def test_a_link_s_run_can_be_repeated_while_the_nearest_recording_plays(arriving
 def test_without_recordings_a_link_asks_to_repeat_its_run(arriving, tmp_path):
     (tmp_path / "index.json").write_text("[]")
     page = arriving(query="prompt=Once")
-    assert page.inner_text("[data-role=hint]").endswith("Press Run for the linked run.")
+    assert page.inner_text("[data-role=hint]").endswith("Press Run to start the linked run.")
 
 
 def test_the_keyboard_leads_to_the_run_and_settings_and_charts_are_explained(open_page):
@@ -125,5 +125,5 @@ def test_the_keyboard_leads_to_the_run_and_settings_and_charts_are_explained(ope
     for chart in page.locator(".sd-chart").all():
         chart.scroll_into_view_if_needed()
         chart.locator(".sd-help-button").click()
-        assert page.inner_text(".sd-help-numbers") not in ("", "No figures yet.")
+        assert page.inner_text(".sd-help-numbers") not in ("", "Figures appear after the first round.")
         page.keyboard.press("Escape")

@@ -129,7 +129,7 @@ def test_help_opens_by_touch_and_lies_within_a_phone(patient_page, url, service)
     page.wait_for_selector(MOUNTED, state="attached")
     page.locator("[data-help=speedup]").tap()
     box = page.locator(HELP).bounding_box()
-    assert "No figures yet." in page.inner_text(HELP)
+    assert "Figures appear after the first round." in page.inner_text(HELP)
     assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and box["y"] >= 0
     page.locator("[data-role=play]").tap(force=True)
     assert page.locator(HELP).count() == 0

@@ -118,7 +118,7 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     assert statuses == ["accepted"] * 4 + ["bonus"]
     assert figures(page)["passes"] == 1
     show(page, 2, 1)
-    assert page.inner_text("[data-role=microscope-title]").startswith("Round 1: 4 of 4 accepted")
+    assert page.inner_text("[data-role=microscope-title]").startswith("Round 1: 4 of 4 draft tokens accepted")
     press(page, "microscope-close")
     assert page.locator("[data-lane=baseline]").is_visible(), "a button that does not hide a lane shows both"
 
@@ -131,7 +131,9 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     fates = ["accepted", "accepted", "rejected", "discarded", "corrected"]
     assert found == list(zip(words, fates, strict=True))
     show(page, 3, 2)
-    assert "2nd (19%)" in page.inner_text("[data-role=microscope-cards]")
+    assert "2nd in the draft model's list (draft probability 19%)" in page.inner_text(
+        "[data-role=microscope-cards]"
+    )
     charts = page.locator("[data-plot]:visible")
     assert [chart.get_attribute("data-plot") for chart in charts.all()] == ["ranks"]
     charts.scroll_into_view_if_needed()
@@ -179,7 +181,7 @@ def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
     assert written.replace("↵", "").startswith("```python\ndef fib")
     tokens_alone = figures(page)["passes"] + figures(page)["passes_saved"]
     sentence = page.inner_text("[data-role=sentence]")
-    assert sentence == f"The target alone: {tokens_alone} tokens, {tokens_alone} passes."
+    assert sentence == f"The target alone wrote {tokens_alone} tokens in {tokens_alone} passes."
     assert page.locator(".sd-dot[data-done]").count() == 0, "watching is no answer"
 
 

@@ -162,7 +162,7 @@ def test_bad_input_gets_a_sentence_and_the_game_continues(open_page, service):
     assert page.locator(ERROR).is_hidden() and page.inner_text(TEXT) == OPENING + " as soon "
     page.select_option("[data-role=opening]", "own")
     page.click(".sd-play-own button")
-    assert page.inner_text(ERROR) == "The text is empty; write its first words."
+    assert "is empty" in page.inner_text(ERROR)
 
 
 @pytest.mark.slow

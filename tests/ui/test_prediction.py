@@ -49,13 +49,13 @@ def test_an_answered_card_runs_with_k_4_explains_two_rounds_compares_and_never_r
         expect(page.locator(WORDS)).to_contain_text(caption)
         press(page, "phase-on")
     press(page, "round-on", "round-on")
-    expect(page.locator(WORDS)).to_have_text("Predicted: faster, 3 of 4 accepted.")
+    expect(page.locator(WORDS)).to_have_text("Predicted: faster, 3 of 4 draft tokens accepted.")
     expect(page.locator("[data-role=pace-text]")).to_have_text("shown at 1/4 of real speed")
     press(page, "to-end")
     totals = service.replayed[-1]["totals"]
     mean = sum(totals["accepted_by_position"]) / totals["passes"]
     words = f"Measured: {totals['speedup']:.2f}× the speed, {mean:.1f} of 4 accepted. Same text."
-    expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 accepted. {words}")
+    expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 draft tokens accepted. {words}")
     page.click(f"{LINE} button:has-text('Run with k = 12')")
     expect(page.locator(LINE)).to_be_hidden()
     assert requested(service, 2)["k"] == 12

@@ -150,7 +150,7 @@ def test_an_address_shows_the_recorded_comparison_without_a_model(open_page, ser
     gaps = [float(text.removeprefix("≥ ").split()[0]) for text in cells]
     assert gaps == pytest.approx([row["gap"] for row in rows], abs=6e-4)
     assert page.text_content("[data-role=last-column]") == "Logit gap"
-    assert page.inner_text("[data-role=recorded]").startswith("Recorded earlier: SmolLM2-135M")
+    assert page.inner_text("[data-role=recorded]").startswith("Recorded earlier: target SmolLM2-135M")
     assert page.inner_text("[data-role=sentence]") == shipped("other-libraries")[-1]["sentence"]
     assert service.requests == []
     assert page.evaluate(WIDER, width) == []

@@ -70,7 +70,7 @@ def test_a_prediction_is_asked_for_then_measured_and_found_right(open_page, serv
     page.keyboard.press("Enter")
     verdict = page.locator(f"{RESULT} .sd-quiz-verdict")
     option = QUESTIONS[COST - 1].options[2]
-    expect(verdict).to_have_text(f"✓ As you predicted. Measured: C, “{option.text}”.")
+    expect(verdict).to_have_text(f"✓ Your prediction was right. Measured: C, “{option.text}”.")
     assert verdict.get_attribute("data-kind") == "right"
     assert page.inner_text(f"{RESULT} .sd-quiz-why") == option.why
     cells = page.locator(f"{RESULT} :is(thead th, td b)").all_inner_texts()
@@ -85,7 +85,7 @@ def test_a_prediction_is_asked_for_then_measured_and_found_right(open_page, serv
     assert page.locator(f"{QUESTION} input:enabled").count() == 0, "it stands"
     assert service.requests == [{"question": COST}]
     assert (score(page), outcomes(page)[COST - 1]) == ("1 of 1 predicted correctly", "right")
-    assert "As you predicted" in page.text_content("[data-role=quiz-live]")
+    assert "Your prediction was right" in page.text_content("[data-role=quiz-live]")
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_a_close_result_has_no_verdict_and_a_wrong_prediction_counts(open_page, 
     service.outcomes["cost"] = FALLS
     page.click("#quiz-run")
     page.wait_for_selector(f"{RESULT} .sd-quiz-verdict[data-kind=wrong]")
-    assert verdict.inner_text().startswith("✗ Not as you predicted. Measured: C")
+    assert verdict.inner_text().startswith("✗ Your prediction was wrong. Measured: C")
     assert verdict.inner_text().endswith("You chose A.")
     assert (score(page), outcomes(page)[COST - 1]) == ("0 of 1 predicted correctly", "wrong")
     for part in (QUESTION, "#quiz-run", f"{RESULT} .sd-quiz-why"):
@@ -235,5 +235,5 @@ def test_a_class_link_brings_back_lesson_prompt_and_settings(open_page, service,
     first.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
     first.click("#tab-learn-button")
     first.click("[data-role=class-link]")
-    expect(first.locator("[data-role=class-told]")).to_have_text("Copy it from the address bar.")
+    expect(first.locator("[data-role=class-told]")).to_contain_text("Copy the link")
     assert link != first.url and "prompt=Once" in first.url

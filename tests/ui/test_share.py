@@ -186,7 +186,7 @@ def test_a_recording_in_the_address_plays_and_its_link_and_frame_are_copied(
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
     page.wait_for_selector(".sd[data-state=playing]")
     assert parse_qs(urlsplit(copied_link(page)).query) == {"trace": [RECORDING], "__theme": ["light"]}
-    frame = copied(page, "embed", "Embed code copied. Paste it into the HTML of your page.")
+    frame = copied(page, "embed", "Embed code copied. Paste the code into your page.")
     blog = patient_page()
     blog.set_content(frame)
     expect(blog.frame_locator("iframe").locator(".sd-token:visible").first).to_be_visible()

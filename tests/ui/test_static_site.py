@@ -184,7 +184,7 @@ def test_a_question_shows_its_recorded_answer_once_it_is_predicted(open_copy):
         page.click(f"[data-question='{number}'] label >> nth={verdict['option']}")
         page.click("#quiz-run")
         result = page.locator(f"[data-result='{number}']")
-        expect(result.locator(".sd-quiz-verdict")).to_contain_text("As you predicted.")
+        expect(result.locator(".sd-quiz-verdict")).to_contain_text("Your prediction was right.")
         expect(result.locator(".sd-quiz-why")).to_have_text(verdict["why"])
         expect(page.locator("#quiz-run")).to_be_hidden()
     expect(page.locator("[data-role=quiz-score]")).to_have_text("2 of 2 predicted")

@@ -55,11 +55,11 @@ test("the numbers come from the run", () => {
 });
 
 test("a term without numbers has the reason", () => {
-  for (const term of TERMS) assert.equal(helpOn(term, null, null).numbers, "No figures yet.");
-  assert.match(numbers("speedup", { ...TOTALS, speedup: null }), /before both lanes have 8 tokens/);
+  for (const term of TERMS) assert.equal(helpOn(term, null, null).numbers, "Figures appear after the first round.");
+  assert.match(numbers("speedup", { ...TOTALS, speedup: null }), /8 tokens in each lane/);
   assert.match(numbers("speedup", { ...TOTALS, speedup: null }, { ...RUN, config: { baseline: false } }), /did not run/);
-  assert.equal(numbers("alpha", { ...TOTALS, alpha_compared: null }), "No draft token has been compared.");
+  assert.equal(numbers("alpha", { ...TOTALS, alpha_compared: null }), "The target has not verified any draft tokens.");
   assert.match(numbers("theory", { ...TOTALS, break_even_alpha: null }), /no α breaks even/);
   const unmeasured = { ...RUN, calibration: null };
-  for (const term of ["theory", "c", "v"]) assert.equal(numbers(term, { ...TOTALS, s_theory: null }, unmeasured), "Not measured for this run.");
+  for (const term of ["theory", "c", "v"]) assert.equal(numbers(term, { ...TOTALS, s_theory: null }, unmeasured), "This value was not measured for this run.");
 });

@@ -26,8 +26,8 @@ test("a run sets the sliders within their ranges", () => {
 
 test("a run is shown with its theory, and measured only if it raced", () => {
   const point = { alpha: 0.44, k: 3.92, c: 0.0417, speedup: 1.11, s_theory: 1.41 };
-  assert.equal(runWords(point), "The last run (α 44%, k 3.9, c 0.042): speedup 1.11× measured, 1.41× in theory.");
-  assert.equal(runWords({ ...point, speedup: null }), "The last run (α 44%, k 3.9, c 0.042): speedup 1.41× in theory.");
+  assert.equal(runWords(point), "The last run (α 44%, k 3.9, c 0.042): measured speedup 1.11×, theoretical speedup 1.41×.");
+  assert.equal(runWords({ ...point, speedup: null }), "The last run (α 44%, k 3.9, c 0.042): theoretical speedup 1.41×.");
 });
 
 test("a form's numbers become numbers, anything else goes to the server unchanged", () => {
@@ -66,7 +66,7 @@ test("round trips make longer drafts the best ones", () => {
 });
 
 test("the sentence says whether a draft length is known or estimated", () => {
-  assert.equal(certaintyWords(0, 1, 1, 4), "The draft lengths are those of the run.");
+  assert.equal(certaintyWords(0, 1, 1, 4), "All rounds use the draft lengths of the run.");
   assert.equal(certaintyWords(3, 1.501, 1.502, 4), "k = 3: the run shows for each draft token whether it is accepted.");
   assert.equal(certaintyWords(3, 1.2, 1.5, 1), "k = 3: between 1.20× and 1.50×, because 1 token was never drafted. The estimate uses the run’s α.");
 });

@@ -18,10 +18,10 @@ test("the measured options follow from the figures", () => {
 });
 
 test("the comparison names the predictions and the measured figures", () => {
-  const words = "Predicted: faster, 3 of 4 accepted. Measured: 1.40× the speed, 1.2 of 4 accepted.";
+  const words = "Predicted: faster, 3 of 4 draft tokens accepted. Measured: 1.40× the speed, 1.2 of 4 accepted.";
   assert.equal(comparisonWords([0, 3], TOTALS), `${words} Same text.`);
   assert.equal(comparisonWords([0, 3], { ...TOTALS, identical: false }), words);
-  assert.equal(comparisonWords([1, 3], { ...TOTALS, speedup: null }), "Predicted: slower, 3 of 4 accepted. Measured: 1.2 of 4 accepted. Same text.");
+  assert.equal(comparisonWords([1, 3], { ...TOTALS, speedup: null }), "Predicted: slower, 3 of 4 draft tokens accepted. Measured: 1.2 of 4 accepted. Same text.");
 });
 
 test("the first two rounds have three phases each, without a gap, and the third has none", () => {

@@ -58,12 +58,12 @@ test("the band has room for what chance makes and for the samples, in one scale"
 
 test("what is done is said in a sentence", () => {
   const drawing = { proof: "distribution", draws: 2000, prompt: "A dog is", max_new_tokens: 3, temperature: 1, top_k: 4 };
-  assert.equal(startWords(drawing), "Drawing 3 tokens after “A dog is”, 2,000 times each way (temperature 1, top-4)");
+  assert.equal(startWords(drawing), "Drawing 3 tokens after “A dog is”, 2,000 times with drafts and as many times without drafts (temperature 1, top-k 4)");
   const audit = { proof: "greedy", prompts: 8, temperature: 0, max_new_tokens: 48 };
-  assert.equal(startWords(audit), "Writing 48 tokens after each of 8 prompts, with and without drafts, greedily");
+  assert.equal(startWords(audit), "Writing 48 tokens after each of 8 prompts, with and without drafts (greedy decoding)");
   const sampled = startWords({ ...audit, proof: "shared-noise", temperature: 0.8 });
-  assert.match(startWords({ ...audit, proof: "other-libraries" }), /with and without drafts, greedily, like other libraries$/);
-  assert.match(sampled, /with and without drafts, at temperature 0.8 with shared noise$/);
+  assert.match(startWords({ ...audit, proof: "other-libraries" }), /with and without drafts \(greedy decoding as in other libraries\)$/);
+  assert.match(sampled, /with and without drafts \(temperature 0.8, shared noise\)$/);
 });
 
 test("figures are the server's, and unknown ones are dashes", () => {

@@ -36,8 +36,8 @@ class ClassTab {
     this.chip = button("sd-button sd-class-chip", "", () => openTab("class"));
     this.chip.title = "Class code and number of students";
     const prepared = [
-      ...PREDICTIONS.map((question) => ({ ...question, label: `Your run: ${question.text}` })),
-      ...quiz.map((question, index) => ({ ...question, label: `Quiz ${index + 1}: ${question.text}`, isOfQuiz: true })),
+      ...PREDICTIONS.map((question) => ({ ...question, label: `Your next run: ${question.text}` })),
+      ...quiz.map((question, index) => ({ ...question, label: `Quiz question ${index + 1}: ${question.text}`, isOfQuiz: true })),
     ];
     this.questions = new ClassQuestions(this.roles, prepared, (message) => this.send(message));
     this.games = new ClassGames(this.roles, (message) => this.send(message), () => this.fetch(this.at("game")));
@@ -124,7 +124,7 @@ class ClassTab {
 
   // Handles refusals only. After a network failure, or if the server is busy, the next post tries again.
   failed(error, message) {
-    if (error.status === NOT_FOUND) this.close("The class is over, because the server restarted or this page was offline for too long.");
+    if (error.status === NOT_FOUND) this.close("The class has ended, because the server restarted or this page was offline for too long. Start a new class.");
     else if (error.status === CONFLICT && error.message.startsWith("Another window")) this.close(error.message, true);
     else if (error.status === CONFLICT) this.relay.restart();
     else if (REFUSED.includes(error.status)) {
@@ -165,7 +165,7 @@ class ClassTab {
       write(this.roles.said, "Link copied.");
     } catch {
       getSelection().selectAllChildren(this.roles.link); // browsers allow copying under https only
-      write(this.roles.said, "This browser does not allow copying. The link is selected; press Ctrl+C.");
+      write(this.roles.said, "This browser does not allow copying. Press Ctrl+C to copy the selected link.");
     }
   }
 
@@ -181,14 +181,14 @@ class ClassTab {
     this.setSure(!isSure);
     if (!isSure) return setTimeout(() => this.setSure(false), CONFIRM_MS);
     await this.fetch(this.at("end"), {});
-    this.close("The class is over.");
+    this.close("The class has ended.");
   }
 
   setSure(isSure) {
     const { end } = this.roles;
     if (isSure) end.dataset.sure = "true";
     else delete end.dataset.sure;
-    end.textContent = isSure ? "Press again to end" : "End the class";
+    end.textContent = isSure ? "Confirm ending the class" : "End the class";
   }
 
   /**

@@ -155,7 +155,7 @@ export class ClassQuestions {
     const field = element("input", "");
     field.inputMode = "decimal";
     field.setAttribute("aria-label", "Measured value");
-    const reveal = button("sd-button sd-class-main", "Show as measured", () => {
+    const reveal = button("sd-button sd-class-main", "Show the measured value", () => {
       const right = numberIn(field.value);
       if (right === null) field.focus();
       else this.send({ type: "reveal", right });

@@ -57,13 +57,13 @@ export function gameResults(results, own) {
   pieces.add({ ...results.pieces, ...own?.pieces }, results.specials);
   const parts = [figuresOf(results), element("p", "sd-game-sentence", results.sentence)];
   const addDrafts = (words, ...rows) => parts.push(element("h3", "", words), element("ul", "sd-game-drafts", ...rows));
-  if (results.best.length) parts.push(element("p", "sd-game-best", `Best: ${results.best.join(", ")}.`));
+  if (results.best.length) parts.push(element("p", "sd-game-best", `The best drafts are by ${results.best.join(", ")}.`));
   if (own) addDrafts("Your draft", draftRow(own, pieces));
   if (results.agreed.length) {
     const agreed = { drafted: results.agreed, emission: null };
-    addDrafts("Most of the class wrote", draftRow(agreed, pieces, results.agreed[0].count));
+    addDrafts("Draft of most students", draftRow(agreed, pieces, results.agreed[0].count));
   }
-  parts.push(element("h3", "", "The target writes"), targetText(results.target, pieces));
+  parts.push(element("h3", "", "Text of the target"), targetText(results.target, pieces));
   addDrafts(results.model_name, draftRow(results.model, pieces));
   const best = results.verdicts.filter(acceptedCount);
   best.sort((one, other) => acceptedCount(other) - acceptedCount(one) || other.count - one.count);

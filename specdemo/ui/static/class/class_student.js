@@ -9,7 +9,7 @@ import { LETTERS } from "../learn/quiz_cards.js";
 import { mountFollowing } from "../stage/stage.js";
 
 const FOLLOWED_TABS = ["run", "learn"]; // the tabs of the teacher that a student's page also has
-const LOST = "Connection lost; trying again…";
+const LOST = "Connection lost. Connecting again…";
 
 /** `home` is the address of the live page, and `base` the address of its static files. */
 export function mountStudent({ root, base, home, settings }) {
@@ -111,7 +111,7 @@ class StudentPage {
 
   end() {
     this.root.dataset.state = "over";
-    this.roles.where.textContent = "The class is over. The last run stays until you close the page.";
+    this.roles.where.textContent = "The class has ended. You can watch the last run until you close this page.";
     this.asked.show(null);
     this.drafting.show(null);
     this.view.leave();
@@ -120,8 +120,8 @@ class StudentPage {
 }
 
 function stateWords(follows, tab) {
-  if (!follows) return "You have left the teacher’s view.";
-  if (!(tab in tables.tabs) || FOLLOWED_TABS.includes(tab)) return "You are following your teacher.";
+  if (!follows) return "This page no longer follows your teacher’s page.";
+  if (!(tab in tables.tabs) || FOLLOWED_TABS.includes(tab)) return "This page follows your teacher’s page.";
   return `Your teacher is on the tab “${tables.tabs[tab]}”; look at the projector.`;
 }
 
@@ -215,8 +215,8 @@ class Asked {
 
   statusWords() {
     const { phase, answered } = this.question;
-    if (phase === "open") return this.picked === null ? "" : `${this.answerSentence()} You can change it until voting closes.`;
-    const closed = `Voting is closed (${answered} answered).`;
+    if (phase === "open") return this.picked === null ? "" : `${this.answerSentence()} You can change your answer until voting closes.`;
+    const closed = `Voting is closed (answers: ${answered}).`;
     if (phase === "closed") return `${closed} Wait for the result.`;
     if (phase === "measuring") return `${closed} The teacher’s page is measuring the answer now.`;
     return ({ right: "✓ You were right. ", wrong: "✗ You were wrong. " }[this.outcome] ?? "") + resultWords(this.question);
@@ -288,7 +288,7 @@ class Drafting {
     this.name.value = recallInTab(NAME_KEY) ?? "";
     this.sent = undefined;
     this.clock = element("b", "sd-game-clock");
-    const note = isOpen ? "Everybody will see all drafts and the best nicknames." : "Only you will see your draft, unless most of the class writes the same.";
+    const note = isOpen ? "Everybody will see all drafts, and the nicknames of the students with the best ones." : "Only you will see your draft, unless most students write the same words.";
     const fields = isOpen ? [this.words, this.name] : [this.words];
     const form = element("form", "sd-game-form", ...fields, element("button", "sd-button", "Send"), this.clock, element("small", "", note));
     onSubmit(form, () => this.sendDraft());
@@ -318,7 +318,7 @@ class Drafting {
   async sendDraft() {
     const { words, status } = this;
     const written = words.value;
-    if (!written.trim()) return write(status, "Write the next few words first.");
+    if (!written.trim()) return write(status, "The draft is empty; type the next few words.");
     const { number, text } = this.game;
     const name = this.name.value.trim();
     const draft = /\s$/.test(text) ? written.trimStart() : ` ${written.trim()}`;
@@ -327,7 +327,7 @@ class Drafting {
       if (this.game?.number !== number || this.game.phase !== "open") return; // the time has ended in the meantime
       this.sent = written;
       rememberInTab(NAME_KEY, name);
-      write(status, "Sent. You can change it until time is up.");
+      write(status, "Draft sent. You can change your draft until time is up.");
     } catch (error) {
       write(status, error.message);
     }

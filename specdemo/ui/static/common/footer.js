@@ -18,7 +18,7 @@ export function mountFooter({ element, settings: { source } }) {
       copied.textContent = "Copied.";
     } catch {
       getSelection().selectAllChildren(bibtex);
-      copied.textContent = "This browser can't copy here. The text is selected; press Ctrl+C.";
+      copied.textContent = "This browser does not allow copying. Press Ctrl+C to copy the selected text.";
     }
   });
 }

@@ -136,7 +136,7 @@ class JobBar {
   settle() {
     if (this.node.dataset.state === "failed") return this.show("failed");
     this.show("over");
-    if (!this.table) this.text.textContent = "Stopped before the first point.";
+    if (!this.table) this.text.textContent = "Stopped before the first point was measured.";
   }
 
   progress(text, fraction) {
@@ -231,7 +231,7 @@ class ConditionsSection {
     for (const group of new Set(conditions.map((condition) => condition.group))) {
       const members = conditions.filter((condition) => condition.group === group);
       const cards = members.map(({ name }) => this.cards.get(name).node);
-      this.roles.conditions.append(element("section", "", element("h3", "", `Speculative decoding ${group} …`), ...cards));
+      this.roles.conditions.append(element("section", "", element("h3", "", `Speculative decoding ${group}:`), ...cards));
     }
   }
 

@@ -8,7 +8,7 @@ import { fillTheory } from "./theory_chart.js";
 import { share, times } from "../common/words.js";
 
 const PATH = "../specdemo-lab";
-export const NO_RUN = "No finished run yet. Play one in the tab Run.";
+export const NO_RUN = "No run has finished yet. Start a run or play a recording in the tab Run.";
 const SLIDER_WORDS = {
   alpha: share,
   k: String,
@@ -121,9 +121,9 @@ export function slidersOf({ alpha, k, c, growth }, reach) {
 
 /** A sentence that compares a run's measured speedup with the theory. */
 export function runWords({ alpha, k, c, speedup, s_theory: theory }) {
-  const measured = speedup === null ? "" : `${times(speedup)} measured, `;
+  const measured = speedup === null ? "" : `measured speedup ${times(speedup)}, `;
   const settings = `α ${share(alpha)}, k ${Number(k.toFixed(1))}, c ${Number(c.toFixed(3))}`;
-  return `The last run (${settings}): speedup ${measured}${times(theory)} in theory.`;
+  return `The last run (${settings}): ${measured}theoretical speedup ${times(theory)}.`;
 }
 
 /** The section that shows the last run with the best length of each draft, known in hindsight. */

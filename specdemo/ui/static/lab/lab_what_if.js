@@ -19,8 +19,8 @@ const ROUND_COSTS = {
   free: (_, verify) => verify,
 };
 const CHOICE_WORDS = {
-  measured: "Draft and verification take turns, as in the run.",
-  hidden: "At best, the next draft is ready when a verification ends, so a round takes as long as the longer of the two.",
+  measured: "Drafting and verification take turns, as in the run.",
+  hidden: "In the best case, drafting runs during verification, and a round takes as long as the slower of drafting and verification.",
   free: "Drafting takes no time.",
 };
 
@@ -54,7 +54,7 @@ export function bestLength(lengths, draft, delayS, aloneS) {
 
 /** A sentence about what the run shows of a draft length, whose speedup is between `low` and `high`. */
 export function certaintyWords(k, low, high, unknown) {
-  if (k === AS_DRAFTED) return "The draft lengths are those of the run.";
+  if (k === AS_DRAFTED) return "All rounds use the draft lengths of the run.";
   if (times(low) === times(high)) return `k = ${k}: the run shows for each draft token whether it is accepted.`;
   const tokens = unknown === 1 ? "1 token was" : `${unknown} tokens were`;
   return `k = ${k}: between ${times(low)} and ${times(high)}, because ${tokens} never drafted. The estimate uses the run’s α.`;
@@ -114,10 +114,10 @@ export class WhatIfSection {
     roles["what-if-speedup"].toggleAttribute("data-slower", speedups[1] < 1);
     roles["what-if-even"].textContent = even === null ? "none: slower even at 0 ms" : `${(1000 * even).toFixed(1)} ms`;
     roles["what-if-best"].textContent = `${best.k} (${times(best.speedup)})`;
-    const trip = delayMs ? ["The target alone needs no round trips."] : [];
+    const trip = delayMs ? ["Without drafts, the target needs no round trips."] : [];
     const drawn = lengths.filter((other) => other.k !== AS_DRAFTED);
     const isHiddenFree = drawn.every((other) => speedup(other.expected, "hidden") === speedup(other.expected, "free"));
-    const same = isHiddenFree ? [`No draft takes longer than its verification${delayMs ? " and round trip" : ""}, so the curves “hidden” and “free” coincide.`] : [];
+    const same = isHiddenFree ? [`In each round, drafting takes no longer than verification${delayMs ? " and the round trip" : ""}, so the curves “hidden” and “free” coincide.`] : [];
     roles["what-if-words"].textContent = [CHOICE_WORDS[draft], ...trip, ...same, certaintyWords(k, low, high, unknown)].join(" ");
     return this.chart.show(this.figures, ({ data }) => {
       for (const trace of data) {

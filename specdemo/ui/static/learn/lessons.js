@@ -203,7 +203,7 @@ export async function copyClassLink(names, values) {
     told.textContent = "Link copied.";
   } catch {
     history.replaceState(history.state, "", link);
-    told.textContent = "Copy it from the address bar.";
+    told.textContent = "This browser does not allow copying. Copy the link from the address bar.";
   }
 }
 

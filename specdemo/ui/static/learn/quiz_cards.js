@@ -3,7 +3,7 @@
 import { button, element, progressBar } from "../common/dom.js";
 
 export const LETTERS = "ABCDEF";
-const HEADS = { right: "As you predicted.", wrong: "Not as you predicted.", close: "No verdict." };
+const HEADS = { right: "Your prediction was right.", wrong: "Your prediction was wrong.", close: "No verdict." };
 const SIGNS = { right: "✓", wrong: "✗", close: "≈" };
 
 /** The outcome of a prediction: "right", "wrong", or "close" if the figures are too close to decide. */

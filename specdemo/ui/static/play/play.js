@@ -6,8 +6,8 @@ import { Board, DraftBox, MODEL } from "./play_board.js";
 
 const OWN = "own";
 const WELCOME = [
-  "You are the draft model. Write the next few words; the target accepts those that it would have written itself.",
-  "You are two draft models. Each writes the next few words in secret; the target verifies both drafts.",
+  "You are the draft model. Write the next few words; the target accepts words until one differs from the target's own.",
+  "You are two draft models. Each player writes the next few words in secret; the target verifies both drafts.",
 ];
 
 let mounted = null;
@@ -69,7 +69,7 @@ class Play {
     const { roles, root } = this;
     const { value } = roles.opening;
     const opening = value === OWN ? roles["own-text"].value : this.openings[value].text;
-    if (!opening.trim()) return this.fail("The text is empty; write its first words.");
+    if (!opening.trim()) return this.fail("“Start of your own text” is empty; type the first words.");
     this.game = new Game(opening, Number(root.querySelector("[name=sd-players]:checked").value), this.turns());
     root.dataset.players = this.game.players;
     this.board.begin(this.game);
@@ -144,7 +144,7 @@ class Play {
     this.say("");
     if (game.hand(box.words)) return this.send();
     this.prompt();
-    this.say("Player 1's draft is hidden. Player 2, write yours for the same place.");
+    this.say("Player 1's draft is hidden. Player 2, continue the same text with your own draft.");
   }
 
   /** Send the turn with a press of Gradio's hidden button, which is disabled while the server works. */
@@ -152,7 +152,7 @@ class Play {
     this.root.dataset.state = "judging";
     this.freeze(true);
     this.box.showVerifying(this.game.players);
-    this.say("The target verifies…");
+    this.say(`The target is verifying ${this.game.players === 1 ? "your draft" : "both drafts"}…`);
     this.isJudging = true;
     this.isDone = false;
     this.failure = null;
@@ -194,7 +194,7 @@ class Play {
       this.say(game.turns.at(-1).end.sentence);
       this.ask([]);
     } else {
-      this.say("Stopped; this turn does not count.");
+      this.say("The stopped turn does not count; you can send the draft again.");
       this.ask(game.giveBack());
       if (failure) this.fail(failure);
     }

@@ -68,7 +68,7 @@ class ProofView {
     this.begin();
     for (const event of events) this.take(event);
     const { target, precision, device } = this.start;
-    this.roles.recorded.textContent = `Recorded earlier: ${target} in ${precision} on ${device}.`;
+    this.roles.recorded.textContent = `Recorded earlier: target ${target}, precision ${precision}, on ${device}.`;
     this.roles.recorded.hidden = false;
     document.querySelector(`.sd-proof-choice input[value="${name}"]`)?.click();
   }
@@ -216,10 +216,10 @@ function candidateWords([own, other]) {
 /** A sentence that describes the test that has started. */
 export function startWords({ proof, prompts, temperature, max_new_tokens: tokens, draws, prompt, top_k: topK }) {
   if (proof === "distribution") {
-    return `Drawing ${tokens} tokens after “${prompt}”, ${thousands(draws)} times each way (temperature ${temperature}, top-${topK})`;
+    return `Drawing ${tokens} tokens after “${prompt}”, ${thousands(draws)} times with drafts and as many times without drafts (temperature ${temperature}, top-k ${topK})`;
   }
-  const how = { greedy: "greedily", [OTHERS]: "greedily, like other libraries" }[proof] ?? `at temperature ${temperature} with shared noise`;
-  return `Writing ${tokens} tokens after each of ${prompts} prompts, with and without drafts, ${how}`;
+  const how = { greedy: "greedy decoding", [OTHERS]: "greedy decoding as in other libraries" }[proof] ?? `temperature ${temperature}, shared noise`;
+  return `Writing ${tokens} tokens after each of ${prompts} prompts, with and without drafts (${how})`;
 }
 
 /** A p-value with one or two significant digits. */

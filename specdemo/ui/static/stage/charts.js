@@ -11,8 +11,8 @@ export const BY_ROUND = ["rates", "speedup"];
 /** The charts that change with each speculative round, and those that change with each round of any lane. */
 export const CHANGED_BY_ROUND = [...BY_ROUND, "position", "ranks"];
 export const CHANGED_BY_LANES = ["race", "time"];
-export const NOT_MEASURED = "Not measured for this run.";
-export const NOTHING_COMPARED = "No draft token has been compared.";
+export const NOT_MEASURED = "This value was not measured for this run.";
+export const NOTHING_COMPARED = "The target has not verified any draft tokens.";
 // From the start, the axes of "race" and "time" have room for this many tokens of the target alone.
 const ROOM_TOKENS = 16;
 const POSITIONS_SHOWN = 6;
@@ -28,7 +28,7 @@ const RACE_KEYS = {
 export const CHART_TERMS = {
   rounds: {
     title: "Tokens per round",
-    sentence: "Each bar is a round: accepted tokens below, discarded tokens above, the target's own token as the mark on top.",
+    sentence: "One bar per round: accepted tokens below, rejected and discarded tokens above; the mark is the target's own token.",
     formula: "tokens of a round = accepted + 1",
     more: ["tau", "alpha"],
     numbers: ({ totals }) => {
@@ -50,7 +50,7 @@ export const CHART_TERMS = {
   },
   rates: {
     title: "α and τ by round",
-    sentence: "Acceptance rate and tokens per pass over all rounds so far; each new round changes them less.",
+    sentence: "Acceptance rate and tokens per target pass, each over all rounds so far; later rounds change the values less.",
     formula: "α = accepted ÷ compared, τ = tokens ÷ target passes",
     more: ["alpha", "tau"],
     numbers: ({ totals }) => {
@@ -60,7 +60,7 @@ export const CHART_TERMS = {
   },
   race: {
     title: "The race",
-    sentence: "Tokens written against decoding time; the steeper line belongs to the faster decoder.",
+    sentence: "The number of tokens written over decoding time; a steeper line means faster decoding.",
     formula: "slope = tokens per second",
     more: ["speedup"],
     numbers: ({ totals, config }) => {
@@ -71,7 +71,7 @@ export const CHART_TERMS = {
   },
   time: {
     title: "Where time goes",
-    sentence: "Seconds spent on drafting, on target passes, and on the rest, such as choosing tokens and updating caches.",
+    sentence: "Decoding time in seconds, split into drafting, target passes, and the rest, such as choosing tokens and updating caches.",
     formula: "a round = k draft steps + one target pass + rest",
     more: ["c", "v"],
     numbers: ({ totals }) => {
@@ -81,7 +81,7 @@ export const CHART_TERMS = {
   },
   position: {
     title: "Acceptance by position",
-    sentence: "How often the draft token at each position was accepted, counting only compared tokens.",
+    sentence: "The acceptance rate at each position of a draft; tokens after a rejected token do not count.",
     formula: "α at a position = accepted ÷ compared there",
     more: ["alpha"],
     numbers: ({ totals }) => {
@@ -92,7 +92,7 @@ export const CHART_TERMS = {
   },
   ranks: {
     title: "Rank of the target's choice",
-    sentence: "For each rejected draft token: the rank of the target's choice in the draft's list; copied drafts have none.",
+    sentence: "For each rejected draft token, the draft model's rank of the target's choice; copied draft tokens have no rank.",
     formula: "rank = 1 + number of tokens with a higher q",
     more: ["alpha"],
     numbers: ({ totals }) => {

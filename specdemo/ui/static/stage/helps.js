@@ -22,8 +22,8 @@ const TERMS = {
     formula: "S = (baseline seconds ÷ baseline tokens) ÷ (speculative seconds ÷ speculative tokens)",
     more: ["theory", "c", "v"],
     numbers: ({ totals, config }) => {
-      if (!config.baseline) return "The target alone did not run, so there is no speedup.";
-      if (totals.speedup === null) return "No speedup before both lanes have 8 tokens.";
+      if (!config.baseline) return "The target alone did not run, so the speedup is unknown.";
+      if (totals.speedup === null) return "The speedup needs at least 8 tokens in each lane.";
       const quotient = `${totals.tokens_per_s.toFixed(1)} ÷ ${totals.baseline_tokens_per_s.toFixed(1)} tokens/s = ${speedWords(totals.speedup)}`;
       if (totals.tau === null) return quotient; // a watched server that does not report rounds
       const cost = (totals.tau / totals.speedup).toFixed(2);
@@ -32,14 +32,14 @@ const TERMS = {
   },
   tau: {
     title: "Tokens per target pass τ",
-    sentence: "The mean number of tokens that one target pass adds, including the target's own token.",
+    sentence: "The mean number of tokens that one target pass adds to the text, including the target's own token.",
     formula: "τ = tokens ÷ target passes",
     more: ["alpha"],
     numbers: ({ totals }) => (totals.tau === null ? NOT_MEASURED : `${totals.tokens} ÷ ${totals.passes} = ${totals.tau.toFixed(2)}`),
   },
   alpha: {
     title: "Acceptance rate α",
-    sentence: "The share of compared draft tokens that the target accepted; tokens after a rejected one are not compared.",
+    sentence: "The share of compared draft tokens that the target accepted; tokens after a rejected token are not compared.",
     formula: "α = accepted ÷ compared",
     more: ["tau", "theory"],
     numbers: ({ totals }) => {
@@ -50,7 +50,7 @@ const TERMS = {
   },
   colours: {
     title: "Colors and marks",
-    sentence: "Green is accepted, struck through is rejected or discarded, ▸ is corrected, + is bonus, plain had no draft.",
+    sentence: "Green: accepted; struck through: rejected or discarded; ▸: corrected; +: bonus; plain: written in a round without draft tokens.",
     formula: "tick in the text = hidden discarded tokens · moving bar = target pass in progress · ▮ = one target pass",
     more: ["alpha"],
     numbers: ({ totals }) => {
@@ -61,14 +61,14 @@ const TERMS = {
   },
   c: {
     title: "Cost ratio c",
-    sentence: "The time of one draft step relative to a single-token target pass, measured before the run.",
+    sentence: "Time of one draft step relative to a one-token target pass, measured before the run.",
     formula: "c = seconds of a draft step ÷ seconds of a target pass",
     more: ["v", "theory"],
     numbers: ({ calibration }) => (calibration ? `c = ${calibration.c.toFixed(2)}` : NOT_MEASURED),
   },
   v: {
     title: "Verification cost v(n)",
-    sentence: "The time of a target pass over n tokens relative to one token; 1 means extra tokens cost no time.",
+    sentence: "Time of a target pass over n tokens relative to a one-token pass; at 1, extra tokens are free.",
     formula: "v(n) = seconds of a pass over n tokens ÷ seconds of a pass over 1",
     more: ["c", "theory"],
     numbers: ({ calibration }) => {
@@ -83,7 +83,7 @@ export function helpOn(term, totals, run) {
   if (term === RUN) return helpOnRun(run);
   const { numbers, ...words } = TERMS[term];
   const known = totals && { totals, config: run.config, calibration: run.calibration };
-  return { ...words, numbers: known ? numbers(known) : "No figures yet." };
+  return { ...words, numbers: known ? numbers(known) : "Figures appear after the first round." };
 }
 
 function helpOnRun(run) {
@@ -93,7 +93,7 @@ function helpOnRun(run) {
     sentence: named(settingWords(run)),
     // Either what a watched server does not report, or the precision of the models.
     formula: named(watched ? watched.silent.join(" ") : (arithmetic ?? "")),
-    numbers: `At most ${config.max_new_tokens} tokens, seed ${config.seed}`,
+    numbers: `At most ${config.max_new_tokens} new tokens; random seed ${config.seed}`,
     more: [],
   };
 }

@@ -6,7 +6,7 @@ import { BASELINE } from "./trace.js";
 
 const ROLES = ["hint", "progress", "error", "closing"];
 const GAP_MS = 2000;
-const FIRST_ROUND = "The draft model proposes tokens; the target verifies all of them in one pass.";
+const FIRST_ROUND = "The draft model proposes tokens; the target verifies all proposed tokens in one pass.";
 
 /** The one notice above the lanes: a hint, progress, an error, or the closing sentence. */
 export class Notice {
@@ -65,7 +65,7 @@ export class Notice {
   close({ sentence, badge, totals }, focus) {
     const { roles } = this;
     const { baseline_tokens: alone } = totals;
-    roles.sentence.textContent = focus === BASELINE ? `The target alone: ${alone} tokens, ${alone} passes.` : sentence;
+    roles.sentence.textContent = focus === BASELINE ? `The target alone wrote ${alone} tokens in ${alone} passes.` : sentence;
     roles.badge.hidden = !badge || focus === BASELINE;
     roles.badge.dataset.kind = badge?.kind ?? "";
     const words = badge?.text ?? "";

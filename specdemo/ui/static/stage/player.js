@@ -263,15 +263,15 @@ function paceWords({ pace, slowness, time, slowedAt }) {
 
 const KEY_LIST = [
   ["Space", "Play or pause"],
-  ["← →", "Step one phase: draft, verify, verdict"],
+  ["← →", "Step one phase: draft, verify, accept or correct"],
   ["Shift + ← →", "Step one round"],
-  ["Home, End", "Go to the start or the end"],
+  ["Home, End", "Go to the start or the end of the run"],
   ["Tab", "Move to the next lane or control"],
-  ["← → in a lane", "Move to the next token"],
-  ["← → on the round strip", "Open the next round"],
-  ["Enter", "Pin a token's details, or open a round"],
+  ["← → in a lane", "Move to the previous or next token"],
+  ["← → on the round strip", "Open the previous or next round"],
+  ["Enter", "Keep a token's details open, or open a round"],
   ["Esc", "Close the open panel"],
-  ["?", "Show this list"],
+  ["?", "Show this list of keys"],
 ];
 const COMMANDS = { " ": "play", ArrowLeft: "phase-back", ArrowRight: "phase-on", Home: "to-start", End: "to-end", "?": "help" };
 const SHIFTED = { ArrowLeft: "round-back", ArrowRight: "round-on", "?": "help" };

@@ -11,7 +11,7 @@ import { isSlower, roundWords, times } from "../common/words.js";
 const KEY = "specdemo-prediction"; // set once the card has been answered or skipped
 const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
 const LENGTH = 4; // the draft length k that the questions name
-const BUSY = "Another run is in progress; wait for its end.";
+const BUSY = "Another run is in progress; wait until that run ends.";
 const SETUP = `Draft length k = ${LENGTH}.`;
 
 /** The questions of the card, which a class can be asked too. `option(totals)` is the index of the measured option. */
@@ -25,7 +25,7 @@ export const PREDICTIONS = [
   },
   {
     name: "run-survivors",
-    text: `How many of ${LENGTH} draft tokens are accepted on average?`,
+    text: `How many of the ${LENGTH} draft tokens in a round are accepted on average?`,
     setup: SETUP,
     options: Array.from({ length: LENGTH + 1 }, (_, count) => `${count} of ${LENGTH}`),
     option: (totals) => roundedOrNull(meanAccepted(totals)),
@@ -49,7 +49,7 @@ export function comparisonWords(answers, totals) {
 }
 
 function predictionWords([speed, count]) {
-  return `Predicted: ${PREDICTIONS[0].options[speed].toLowerCase()}, ${count} of ${LENGTH} accepted.`;
+  return `Predicted: ${PREDICTIONS[0].options[speed].toLowerCase()}, ${count} of ${LENGTH} draft tokens accepted.`;
 }
 
 function acceptedWords(totals) {
@@ -225,7 +225,7 @@ class Prediction {
     if (answers) {
       const [aim, length] = isSlower(totals.speedup) ? ["faster", 1] : ["slower", 12];
       this.offer(comparisonWords(answers, totals), `Run with k = ${length}: ${aim}?`, () => this.run(length));
-    } else this.offer(measuredWords(totals), "Show the answers", () => openTab("class"));
+    } else this.offer(measuredWords(totals), "Show the students' answers", () => openTab("class"));
     if (!name) return;
     const option = PREDICTIONS.find((question) => question.name === name).option(totals);
     announceMeasured(name, { verdict: { option, why: measuredWords(totals) } });

@@ -11,7 +11,7 @@ const LAST_RUN_KEY = "specdemo-last-run";
 const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
 const ARRIVAL_WORDS = "Recorded earlier.";
 const INVITATION = " Press Run for your own.";
-const LINK_WORDS = "Press Run for the linked run. Shown now: a recording of";
+const LINK_WORDS = "Press Run to start the linked run. Recording shown now:";
 
 /** The built-in recordings, each with its name, title, about, device, pair and figures; an empty list on failure. */
 export async function listRecordings(base) {
@@ -28,7 +28,7 @@ export async function fetchRecording(base, name) {
 export async function openTrace(base, file) {
   // The server closes the connection on a larger file, and a browser could not show the reason.
   const limit = tables.max_trace_bytes;
-  if (file.size > limit) throw new Error(`The file is too large; a trace has at most ${limit.toLocaleString("en")} bytes.`);
+  if (file.size > limit) throw new Error(`The file is too large; choose a trace of at most ${limit.toLocaleString("en")} bytes.`);
   return eventsFrom(await fetch(new URL(PATH, base), { method: "POST", body: file }));
 }
 
@@ -136,8 +136,8 @@ export function keepRun(events) {
 export class LastRun {
   constructor(stage) {
     this.stage = stage;
-    this.note = element("span", "sd-kept", "Your last run (", button("sd-opener", "delete it", () => this.drop()), ")");
-    this.note.title = "Stored in this browser only";
+    this.note = element("span", "sd-kept", "Your last run", " (", button("sd-opener", "delete this run", () => this.drop()), ")");
+    this.note.title = "Your last run is stored in this browser only";
   }
 
   /** Show the end of the stored run; returns true if there is one. */

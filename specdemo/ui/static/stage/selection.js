@@ -247,7 +247,7 @@ class Tip {
       return label;
     });
     const open = tick.parentElement.hasAttribute("data-opened");
-    const hint = element("p", "", open ? "Click to hide them." : "Click to show them in the text.");
+    const hint = element("p", "", open ? "Click to hide the discarded tokens." : "Click to show the discarded tokens in the text.");
     const head = element("p", "sd-tip-head", element("span", "", `${discarded.length} discarded · round ${round.index + 1}`));
     this.node.replaceChildren(head, element("p", "sd-tip-discards", ...words), hint);
     this.node.dataset.kind = "discards";

@@ -46,7 +46,7 @@ async function welcome(stage, isRunning) {
   const asked = new URL(location.href).searchParams;
   const isPlain = [...asked.keys()].every((name) => name.startsWith("__")); // parameters of Gradio begin with "__"
   const isRepeat = hasSettings(asked) && !["trace", "lesson", "proof"].some((name) => asked.has(name));
-  if (isRepeat) stage.roles.hint.textContent = "Your link set the prompt and settings. Press Run for the linked run.";
+  if (isRepeat) stage.roles.hint.textContent = "Your link has set the prompt and settings. Press Run to start the linked run.";
   const hasShown = isRunning || (!isPlain && !isRepeat) || (isPlain && stage.lastRun.show());
   const offered = await stage.toolbar.offerRecordings(asked.get("trace"));
   const isIdle = stage.root.dataset.state === "idle" && !stage.live; // no run has been started in the meantime

@@ -115,10 +115,10 @@ export class Toolbar {
       if (role === "save-trace") saveFile(`${fileStem(run)}.json`, "application/json", JSON.stringify(trace.file()));
       else if (role === "save-page") await this.savePage(trace);
       else if (role === "copy-link") await navigator.clipboard.writeText(linkTo(location.href, run, recording));
-      const done = { "save-trace": "Trace saved.", "save-page": "Page saved. It replays the run offline.", "copy-link": "Link copied." };
+      const done = { "save-trace": "Trace saved.", "save-page": "Page saved. The page replays the run offline.", "copy-link": "Link copied." };
       this.tell(done[role] ?? (role === "embed" ? await this.embed(trace, recording) : await this.copyImage(run)));
     } catch (error) {
-      this.tell(`That failed: ${error.message}. Try again.`);
+      this.tell(`Sharing failed: ${error.message}. Try again.`);
     }
   }
 
@@ -129,11 +129,11 @@ export class Toolbar {
   async embed(trace, recording) {
     if (recording) {
       await navigator.clipboard.writeText(frameOf(location.href, recording));
-      return "Embed code copied. Paste it into the HTML of your page.";
+      return "Embed code copied. Paste the code into your page.";
     }
     await navigator.clipboard.writeText(frame(pageName(trace.start.run)));
     await this.savePage(trace);
-    return "Embed code copied and offline page saved. Put both on your site.";
+    return "Embed code copied and offline page saved. Upload the page to your site, then paste the code.";
   }
 
   async savePage(trace) {
