@@ -26,11 +26,15 @@ class Ablation:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.noise <= 1.0:
-            raise UserError(f"The noise in the draft must be from 0 to 1, got {self.noise:g}.")
+            raise UserError(
+                f"The share of noise in the draft model's logits must be from 0 to 1, got {self.noise:g}."
+            )
         if not self.temperature > 0.0:
-            raise UserError(f"The draft's own temperature must be above 0, got {self.temperature:g}.")
+            raise UserError(f"The draft model's own temperature must be above 0, got {self.temperature:g}.")
         if not 1 <= self.repeats <= MAX_REPEATS:
-            raise UserError(f"The draft step's repeats must be from 1 to {MAX_REPEATS}, got {self.repeats}.")
+            raise UserError(
+                f"The repeats of each draft step must be from 1 to {MAX_REPEATS}, got {self.repeats}."
+            )
 
     @property
     def of_draft(self) -> bool:

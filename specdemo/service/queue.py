@@ -353,7 +353,10 @@ class JobQueue:
         with closing(queued.job(ended)) as events:
             while True:
                 if not queued.next_wanted.acquire(timeout=ABANDONED_S):
-                    raise UserError("This job was ended because nobody read it for a minute; run it again.")
+                    raise UserError(
+                        "This job was stopped because no page or program fetched its results for a minute; "
+                        "run it again."
+                    )
                 if queued.left or (event := next(events, None)) is None:
                     return not (asked or queued.left)
                 self._begin(queued)

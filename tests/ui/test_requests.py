@@ -151,15 +151,15 @@ OTHERS = """\
 GET /gradio_api/queue/data -> 400 session_hash must be 1 to 64 letters
 GET /gradio_api/queue/data?session_hash= -> 400 session_hash must be 1 to 64 letters
 GET /gradio_api/queue/data?session_hash=a/../b -> 400 session_hash must be 1 to 64 letters
-GET /gradio_api/call/run/nope -> 404 There is no such event, or its answer was already fetched.
+GET /gradio_api/call/run/nope -> 404 There is no such event, or the answer was fetched before; call the endpoint again.
 GET /?page=nope -> 404 There is no such page
 GET /specdemo-traces/nope.ndjson -> 404 There is no recording of that name; choose one of: arrival
 GET /specdemo-lab/run/nope.json -> 404 There is no recording of that name; choose one of: arrival
 GET /specdemo-lab/run -> 405 does not accept this HTTP method
 GET /gradio_api/queue/join -> 405 does not accept this HTTP method
-POST /gradio_api/call/run {} -> 400 data must be a list of 14 values, but is missing.
-POST /gradio_api/call/run {"data": []} -> 400 data must be a list of 14 values, but has 0.
-POST /gradio_api/call/v2/run {"prompt": "x", "y": 1} -> 400 run has only these parameters: prompt, mode
+POST /gradio_api/call/run {} -> 400 data must be a list of 14 values, got none.
+POST /gradio_api/call/run {"data": []} -> 400 data must be a list of 14 values, got 0.
+POST /gradio_api/call/v2/run {"prompt": "x", "y": 1} -> 400 run accepts only these parameters: prompt, mode
 POST /gradio_api/call/v2/generate {"k": 1} -> 400 generate needs the parameter prompt.
 POST /gradio_api/call/nope {} -> 404 There is no such endpoint; choose one of: generate, measure, play
 POST /gradio_api/call/v2/nope {} -> 404 There is no such endpoint; choose one of: generate, measure, play

@@ -130,13 +130,13 @@ EVENTS = [
     (b'{"x": "' + b"y" * 1_000_000 + b'"}', "an event of more than 1,000,000 characters"),
     ({"timings": {"predicted_n": 1, "predicted_ms": float("nan")}}, "(a time that runs backwards)"),
     ({"timings": {"predicted_n": 999, "predicted_ms": 1}}, "more tokens than requested"),
-    ({"timings": {"predicted_n": 1, "predicted_ms": 1, "draft_n": 500}}, "at most 128 can be shown"),
+    ({"timings": {"predicted_n": 1, "predicted_ms": 1, "draft_n": 500}}, "shows at most 128"),
 ]
 STREAMS = [
     (Answer([b"<html></html>"], kind="text/html"), "Box sent a web page"),
-    (json_answer({"choices": []}), "Box sent no stream of events"),
-    (replayed(GOOD, ends="never", kind="text/plain"), "Box sent no stream of events"),
-    *((answer, "The stream of Box ended before") for answer in (Answer(CUT), Answer(), GZIP)),
+    (json_answer({"choices": []}), "Box did not send a stream of events"),
+    (replayed(GOOD, ends="never", kind="text/plain"), "Box did not send a stream of events"),
+    *((answer, "The reply from Box ended before") for answer in (Answer(CUT), Answer(), GZIP)),
     (Answer(CUT, ends="cut"), LOST),
     *((answer, "Box returned no text") for answer in (streamed(), streamed({}, {"choices": []}))),
     *((streamed(event), words) for event, words in EVENTS),
