@@ -173,7 +173,7 @@ class Games:
         if self._judge is None:
             raise UserError(NO_JUDGE)
         if self.current is not None and self.current.phase in (Phase.OPEN, Phase.JUDGING):
-            raise UserError("Wait until the current game ends, then start the next game.")
+            raise UserError("A game is running; wait for the end of this game.")
         if len(self._played) >= MAX_GAMES:
             raise UserError(f"A class can play at most {MAX_GAMES} games; start another class.")
         self.current = parse_game(raw, len(self._played) + 1)

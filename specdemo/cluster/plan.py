@@ -53,10 +53,11 @@ def parse_replicas(text: str, default: str) -> dict[str, ReplicaRange]:
             raise UserError(f"{USAGE}; got {text[:60]!r}.")
         name, minimum = match["pair"] or default, int(match["minimum"])
         counts = ReplicaRange(minimum, int(match["maximum"] or minimum))
-        if name in replicas or not 1 <= counts.minimum <= counts.maximum:
+        if name in replicas:
+            raise UserError(f"--replicas must contain each pair once, got {text[:60]!r}.")
+        if not 1 <= counts.minimum <= counts.maximum:
             raise UserError(
-                "--replicas must contain each pair once, with a number or a range from 1 or more upward; "
-                f"got {text[:60]!r}."
+                f"--replicas must be 1 or more, and a range must increase, as in 1..4; got {text[:60]!r}."
             )
         replicas[name] = counts
     if default not in replicas:

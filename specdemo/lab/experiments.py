@@ -41,7 +41,7 @@ REPEATS = (1, 2, 3, 4, 6, 8, 12, 16)
 AXES = {
     DRAFT_LENGTH: "draft length k",
     TEMPERATURE: "temperature",
-    DRAFT_QUALITY: "noise in the draft",
+    DRAFT_QUALITY: "noise in the draft model",
     DRAFT_COST: "times each draft step is computed",
 }
 

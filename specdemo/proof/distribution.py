@@ -244,13 +244,13 @@ def _probability(value: float) -> str:
 
 def _caveat(alpha: float | None, degrees: int) -> str:
     if alpha is None:
-        return "That shows nothing: no draft token was compared."
+        return "The test shows nothing: no draft token was compared."
     if degrees == 0:
-        return "That shows nothing: no continuation was drawn often enough; choose more draws."
+        return "The test shows nothing: no continuation was drawn often enough; choose more draws."
     if MIN_ALPHA <= alpha <= MAX_ALPHA:
         return ""
     return (
-        f"That shows little: {alpha:.0%} of the compared draft tokens were accepted. "
+        f"The test shows little: {alpha:.0%} of the compared draft tokens were accepted. "
         f"A wrong rule stands out only from {MIN_ALPHA:.0%} to {MAX_ALPHA:.0%}."
     )
 

@@ -127,8 +127,8 @@ def test_sweep_uses_the_builtin_prompts_or_the_visitors_own(pair):
     [
         (1.5, 0.75, "expected", "2.0 times"),
         (0.75, 1.5, "unexpected", "2.0 times"),
-        (1.0, 1.04, "close", "within 5%"),
-        (1.04, 1.0, "close", "within 5%"),
+        (1.0, 1.04, "close", "less than 5%"),
+        (1.04, 1.0, "close", "less than 5%"),
         (None, 1.0, "close", "missing"),
     ],
 )

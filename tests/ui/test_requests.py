@@ -151,7 +151,7 @@ OTHERS = """\
 GET /gradio_api/queue/data -> 400 session_hash must be 1 to 64 letters
 GET /gradio_api/queue/data?session_hash= -> 400 session_hash must be 1 to 64 letters
 GET /gradio_api/queue/data?session_hash=a/../b -> 400 session_hash must be 1 to 64 letters
-GET /gradio_api/call/run/nope -> 404 There is no such event, or the answer was fetched before; call the endpoint again.
+GET /gradio_api/call/run/nope -> 404 There is no such event, or the answer was fetched before
 GET /?page=nope -> 404 There is no such page
 GET /specdemo-traces/nope.ndjson -> 404 There is no recording of that name; choose one of: arrival
 GET /specdemo-lab/run/nope.json -> 404 There is no recording of that name; choose one of: arrival

@@ -25,7 +25,7 @@ def test_a_time_limit_keeps_the_tokens_and_says_so(serve):
     server = serve(Answer([*replayed("llama-ngram-chat-numbers")][:40], ends="never"))
     box = watching(Server("Box", server.url), bounds=Bounds(max_seconds=0.5))
     events = []
-    with pytest.raises(UserError, match=r"time limit of 0\.5 s ended this job\. Its results so far are kept"):
+    with pytest.raises(UserError, match=r"time limit of 0\.5 s ended this job\. The results so far are kept"):
         for event in box.events(JobKind.RUN, RAW, lambda: False, "watch:Box"):
             events.append(event)
     assert events[-1]["finish"] == Finish.STOPPED and server.left.wait(PATIENCE_S)
