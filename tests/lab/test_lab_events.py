@@ -148,7 +148,7 @@ def test_missing_settings_take_their_defaults():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"experiment": "nonsense"}, "Unknown experiment 'nonsense'; choose: draft-length"),
+        ({"experiment": "nonsense"}, "Unknown experiment 'nonsense'; choose one of: draft-length"),
         ({"experiment": ["draft-length"]}, "Unknown experiment a list"),
         ({"max_new_tokens": MAX_LAB_TOKENS + 1}, f"from 1 to {MAX_LAB_TOKENS}"),
         ({"max_new_tokens": "many"}, "whole number"),
@@ -162,7 +162,7 @@ def test_missing_settings_take_their_defaults():
         ({"seed": -1}, "seed must be"),
         ({"drafter": "draft-model"}, "Unknown setting 'drafter'"),
         ({"experiment": CONTRASTS, "prompt": "mine"}, "leave the prompt empty"),
-        ({"experiment": CATEGORY, "prompt": "mine"}, "only one category"),
+        ({"experiment": CATEGORY, "prompt": "mine"}, "compares categories of built-in prompts"),
     ],
     ids=str,
 )

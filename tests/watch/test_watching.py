@@ -97,7 +97,7 @@ def test_a_failed_run_leaves_the_server_to_the_next_visitor(serve):
     def run() -> list:
         return list(box.events(JobKind.RUN, RAW, lambda: False, "watch:Box", Visitor("10.0.0.1")))
 
-    with pytest.raises(UserError, match=r"^Box refused the request \(status 500\)\.$"):
+    with pytest.raises(UserError, match=r"^Box refused the request \(status 500\);"):
         run()
     server.stream = replayed(PARIS)
     assert run()[-1]["type"] == "end"
