@@ -77,11 +77,13 @@ class Game:
         """Store a student's draft; it replaces the student's earlier draft."""
         require_known(raw, ("game", "draft", "name"))
         if raw.get("game") != self.number:
-            raise UserError("This draft is for a different game; write one for the current game.")
+            raise UserError("This draft is for a different game; write a draft for the current game.")
         if self.phase is not Phase.OPEN:
             raise UserError("The writing time is over; wait for the result.")
         if student not in self.drafts and len(self.drafts) >= MAX_CLASS_DRAFTS:
-            raise UserError(f"This game has {MAX_CLASS_DRAFTS} drafts already; wait for the result.")
+            raise UserError(
+                f"This game already has {MAX_CLASS_DRAFTS} drafts, the maximum; wait for the result."
+            )
         draft = parse_draft(without_direction_marks(raw.get("draft")))
         self.drafts[student] = Draft(draft, nickname(raw.get("name")))
 
@@ -171,7 +173,7 @@ class Games:
         if self._judge is None:
             raise UserError(NO_JUDGE)
         if self.current is not None and self.current.phase in (Phase.OPEN, Phase.JUDGING):
-            raise UserError("A game is running; wait until it ends.")
+            raise UserError("A game is running; wait for the end of this game.")
         if len(self._played) >= MAX_GAMES:
             raise UserError(f"A class can play at most {MAX_GAMES} games; start another class.")
         self.current = parse_game(raw, len(self._played) + 1)
@@ -191,7 +193,7 @@ class Games:
     def take(self, student: str, raw: Mapping[str, Any]) -> None:
         """Store a student's draft for the current game."""
         if self.current is None:
-            raise UserError("No game is running; wait for the next one.")
+            raise UserError("No game is running; wait for the next game.")
         self.current.take(student, raw)
 
     def dismiss(self) -> None:

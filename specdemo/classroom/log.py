@@ -13,7 +13,7 @@ MAX_BYTES = 6_000_000
 """The maximum size of one run: one and a half times the longest run that the page can make."""
 GAP_S = 0.2
 """The minimum seconds between two wake-ups, because each one sends a message to every student."""
-TOO_LONG = "This run is too long to share with a class; shorten it."
+TOO_LONG = "This run is too long to share with a class; start a run with fewer new tokens."
 
 
 class Frame(NamedTuple):
@@ -55,7 +55,7 @@ class Log:
     def extend(self, message: Mapping[str, Any]) -> None:
         """Add a message to the current run."""
         if not self._run:
-            raise UserError("No run has begun; begin one first.")
+            raise UserError("No run has begun; send a message of type begin first.")
         self._append(message)
 
     def put(self, name: str, message: Mapping[str, Any]) -> None:

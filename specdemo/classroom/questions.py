@@ -73,7 +73,7 @@ class Question:
         """Store a student's answer; it replaces the student's earlier answer."""
         require_known(raw, ("question", "answer"))
         if raw.get("question") != self.number:
-            raise UserError("This answer is for a different question; answer the current one.")
+            raise UserError("This answer is for a different question; answer the current question.")
         if self.phase is not Phase.OPEN:
             raise UserError("Voting is closed; wait for the result.")
         self.answers[student] = self._value(raw)
@@ -144,7 +144,7 @@ class Question:
 
     def _value(self, raw: Mapping[str, Any]) -> float:
         if raw.get("answer") is None:
-            raise UserError("The answer is missing; choose one first.")
+            raise UserError("The answer is missing; choose or enter an answer.")
         if self.kind is QuestionKind.NUMBER:
             return number(raw, "answer", 0, -MAX_NUMBER, MAX_NUMBER)
         return integer(raw, "answer", 0, 0, len(self.options) - 1)
@@ -156,12 +156,14 @@ def parse_question(raw: Mapping[str, Any], number: int) -> Question:
     kind = choice(raw, "kind", QuestionKind, QuestionKind.CHOICE)
     options = raw.get("options", [])
     if not isinstance(options, list) or (kind is QuestionKind.NUMBER and options):
-        raise UserError("options must be a list of answers, and empty if the answer is a number.")
+        raise UserError('options must be a list of texts; if kind is "number", leave options out.')
     if kind is QuestionKind.CHOICE and not 2 <= len(options) <= MAX_OPTIONS:
-        raise UserError(f"A choice must have 2 to {MAX_OPTIONS} answers, got {len(options)}.")
+        raise UserError(
+            f"A multiple-choice question must have 2 to {MAX_OPTIONS} answers, got {len(options)}."
+        )
     texts = tuple(_text("answer", option, MAX_OPTION_CHARS) for option in options)
     if len(set(texts)) < len(texts):
-        raise UserError("Two answers are the same; change one.")
+        raise UserError("Two answers are the same; change one answer.")
     text = _text("question", raw.get("text"), MAX_TEXT_CHARS)
     return Question(number, text, kind, texts, flag(raw, "hidden", True))
 
@@ -215,7 +217,7 @@ class Questions:
 
     def _require_current(self) -> Question:
         if self.current is None:
-            raise UserError("No question is open; wait for the next one.")
+            raise UserError("No question is open; wait for the next question.")
         return self.current
 
     def _show(self) -> None:
@@ -226,9 +228,9 @@ class Questions:
 def _text(name: str, value: object, max_chars: int) -> str:
     value = without_direction_marks(value)
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"The {name} is empty; write it first.")
+        raise UserError(f"The {name} is empty; enter some text.")
     if len(value) > max_chars:
-        raise UserError(f"The {name} has {len(value):,} characters; shorten it to {max_chars}.")
+        raise UserError(f"The {name} has {len(value):,} characters; shorten the text to {max_chars}.")
     require_readable(name, value)
     return value.strip()
 

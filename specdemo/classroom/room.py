@@ -33,8 +33,10 @@ MAX_ROUNDS = 100_000
 MAX_FIGURES = 10
 PACES = ("fit", "tokens", "0.05", "0.25", "1")
 OVER = "The class is over."
-OTHER_WINDOW = "Another window of yours controls this class now; reload this window to control it here."
-NOT_THE_TEACHER = "Only the page that opened this class can control it."
+OTHER_WINDOW = (
+    "Another window of yours controls this class now; reload this window to control the class here."
+)
+NOT_THE_TEACHER = "Only the page that opened this class can control the class."
 _NAME = re.compile(r"[a-z0-9_-]{1,40}")
 
 
@@ -113,7 +115,7 @@ class Room:
         self._heard_at = self._clock()
         messages = post.get("messages")
         if not isinstance(messages, list):
-            raise UserError("messages must be a list.")
+            raise UserError("messages must be a list of objects.")
         for message in messages:
             self._take(message)
         question, game = self.questions.current, self.games.current
@@ -188,7 +190,7 @@ class Room:
         kind = message.get("type") if isinstance(message, dict) else None
         take = self._kinds.get(kind) if isinstance(kind, str) else None
         if take is None or not isinstance(message, dict):
-            raise UserError(f"A message must be one of: {', '.join(self._kinds)}.")
+            raise UserError(f"The type of a message must be one of: {', '.join(self._kinds)}.")
         sent = integer(message, "number", 0, 0, MAX_NUMBER)
         if sent and sent <= self._last_number:
             return
@@ -224,9 +226,9 @@ class ShownRun:
         require_known(message, ("run", "from", "events"))
         events = message.get("events")
         if not isinstance(events, list) or len(events) > MAX_EVENTS:
-            raise UserError(f"events must be a list of at most {MAX_EVENTS:,}.")
+            raise UserError(f"events must be a list of at most {MAX_EVENTS:,} events.")
         if not all(isinstance(event, dict) and isinstance(event.get("type"), str) for event in events):
-            raise UserError("Each event must have a type.")
+            raise UserError("Each event must be an object with a type.")
         first = integer(message, "from", 0, 0, MAX_NUMBER)
         if integer(message, "run", 0, 0, MAX_NUMBER) != self._run or first > self._events:
             raise UnknownRunError(
@@ -245,7 +247,7 @@ def parse_view(raw: Mapping[str, Any]) -> dict[str, Any]:
     require_known(raw, ("time", "playing", "pace", "round", "tab", "lesson"))
     pace = raw.get("pace", "1")
     if pace not in PACES:
-        raise UserError(f"pace must be one of: {', '.join(PACES)}; not {show(pace)}.")
+        raise UserError(f"pace must be one of: {', '.join(PACES)}; got {show(pace)}.")
     has_round = raw.get("round") is not None
     return {
         "time": number(raw, "time", 0.0, 0.0, MAX_SECONDS),
@@ -259,7 +261,7 @@ def parse_view(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _topic(raw: object) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        raise UserError("topic must be a mapping.")
+        raise UserError("topic must be an object.")
     require_known(raw, ("focus", "charts", "figures"))
     topic: dict[str, Any] = {key: _name(raw, key) for key in ("focus", "charts") if raw.get(key) is not None}
     figures = raw.get("figures")
@@ -273,5 +275,7 @@ def _topic(raw: object) -> dict[str, Any]:
 def _name(raw: Mapping[str, Any], key: str) -> str | None:
     value = raw.get(key)
     if value is not None and not (isinstance(value, str) and _NAME.fullmatch(value)):
-        raise UserError(f"{key} must be a name, not {show(value)}.")
+        raise UserError(
+            f"{key} must be 1 to 40 lowercase letters, digits, dashes or underscores, got {show(value)}."
+        )
     return value

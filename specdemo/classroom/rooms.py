@@ -52,7 +52,8 @@ class Rooms:
         self._end_idle()
         if sum(owner == address for _, owner in self._rooms.values()) >= MAX_ROOMS_PER_ADDRESS:
             raise UserError(
-                f"Your network has {MAX_ROOMS_PER_ADDRESS} open classes, the maximum; end one first."
+                f"Your network has {MAX_ROOMS_PER_ADDRESS} open classes, the maximum; "
+                "end one of these classes first."
             )
         if len(self._rooms) >= MAX_ROOMS:
             raise UserError(f"This server has {MAX_ROOMS} open classes, the maximum; try again later.")

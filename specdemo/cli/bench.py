@@ -30,11 +30,26 @@ def add_to(commands: Any) -> None:
     parser.set_defaults(command=run)
     add_bench_options(parser)
     add = parser.add_argument
-    add("--drafters", default=RunConfig.drafter, metavar="A,B", help="drafters (default: %(default)s)")
-    add("--k", default=str(RunConfig.k), metavar="N,N,auto", help="draft lengths (default: %(default)s)")
+    add(
+        "--drafters",
+        default=RunConfig.drafter,
+        metavar="A,B",
+        help="drafters to measure (default: %(default)s)",
+    )
+    add(
+        "--k",
+        default=str(RunConfig.k),
+        metavar="N,N,auto",
+        help="draft lengths to measure (default: %(default)s)",
+    )
     add("--rule", **SAMPLED_RULE)
-    add("--peers", action="store_true", help="also measure other libraries, greedily on a CPU")
-    add("--gguf", type=Path, metavar="FILE", help="target file for llama.cpp (default: built-in)")
+    add("--peers", action="store_true", help="also measure other libraries, with greedy decoding on a CPU")
+    add(
+        "--gguf",
+        type=Path,
+        metavar="FILE",
+        help="GGUF file of the target for llama.cpp (default: the built-in target)",
+    )
     add_pair_options(parser)
     add_cluster_options(parser)
 
@@ -44,13 +59,13 @@ def run(options: argparse.Namespace) -> int:
     alone = (options.temperature, options.rule, options.repeats, options.cluster) == ("0", None, 1, None)
     if options.peers and not (alone and len(ks) == 1):
         raise UserError(
-            "--peers needs one draft length and greedy, single runs on this machine; "
-            "set one --k, and leave out --temperature, --rule, --repeats and --cluster."
+            "--peers compares greedy runs with one draft length, each run once on this machine; "
+            "give --k one value, and leave out --temperature, --rule, --repeats and --cluster."
         )
     if options.peers and options.out.exists():
         raise UserError(f"{options.out} exists already; choose a new file with --out.")
     if options.gguf and not options.gguf.is_file():
-        raise UserError(f"--gguf must be a file, got {options.gguf}.")
+        raise UserError(f"--gguf must be an existing file, got {options.gguf}.")
     prompts = read_prompts(options.prompts, options.limit)
     settings = bench_settings(options, listed(options.drafters, str, "--drafters"), ks)
     settings.check(prompts)

@@ -8,7 +8,9 @@ from typing import Any
 def add_to(commands: Any) -> None:
     parser = commands.add_parser("fetch", help="download the built-in target")
     parser.set_defaults(command=run)
-    parser.add_argument("--check", action="store_true", help="read every byte and rebuild damaged files")
+    parser.add_argument(
+        "--check", action="store_true", help="check every byte of the target and rebuild damaged files"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -20,10 +20,10 @@ from specdemo.records.output import require_writable, write_text
 
 
 def add_to(commands: Any) -> None:
-    parser = commands.add_parser("generate", help="decode one prompt in the terminal")
+    parser = commands.add_parser("generate", help="continue or answer one prompt in the terminal")
     parser.set_defaults(command=run)
     add_run_options(parser)
-    parser.add_argument("--json", metavar="FILE", help="save the run as JSON; - is standard output")
+    parser.add_argument("--json", metavar="FILE", help="JSON file for the run, or - for standard output")
     add_pair_options(parser)
 
 

@@ -34,7 +34,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv", help="file for the results")
     add_run_options(parser, CHOSEN, default=None)
     parser.add_argument("--rule", **SAMPLED_RULE)
-    parser.add_argument("--limit", type=int, metavar="N", help="number of built-in prompts")
+    parser.add_argument("--limit", type=int, metavar="N", help="number of built-in prompts to use")
     add_pair_options(parser)
     add_cluster_options(parser)
 
@@ -43,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
     if options.out and options.out.suffix not in (".json", ".csv"):
         raise UserError(f"--out must be a file that ends in .json or .csv, got {options.out}.")
     if options.cluster and options.experiment not in SWEEPS:
-        raise UserError(f"--cluster supports only sweeps, got {options.experiment}; leave out --cluster.")
+        raise UserError(
+            f"--cluster works only with {', '.join(SWEEPS)}, got {options.experiment}; leave out --cluster."
+        )
     chosen = {name: getattr(options, name) for name in (*CHOSEN, "rule")}
     request = {name: value for name, value in chosen.items() if value is not None}
     # ``parse_config`` checks the rule together with the temperature. Leave the rule out if the sweep sets its

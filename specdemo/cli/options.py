@@ -38,6 +38,9 @@ THREADS: dict[str, Any] = {
     "metavar": "N",
     "help": "CPU threads (default: OMP_NUM_THREADS, or one per core)",
 }
+FEATURE_DRAFT = "folder of a feature draft, a small head that reads the target's hidden states"
+N_GRAM = "folder of an n-gram table from specdemo train"
+RECALIBRATE = "measure pass costs again if the first measurement was inaccurate"
 SAMPLED_RULE = {
     "choices": SAMPLED_RULES,
     "help": "verification rule at temperatures above 0",
@@ -56,7 +59,7 @@ def _unchecked_draft_length(text: str) -> int | str:
 
 def require_utf8(name: str, text: str) -> None:
     if any("\udc80" <= char <= "\udcff" for char in text):  # Python's form of bytes that are not UTF-8
-        raise UserError(f"The {name} is not UTF-8; check the encoding of the terminal or the script.")
+        raise UserError(f"The {name} is not valid UTF-8; set the terminal or the shell script to UTF-8.")
 
 
 RUN_FIELDS = tuple(RunConfig.__dataclass_fields__)
@@ -112,15 +115,15 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     draft = "draft model: hub id, folder or none (default: %(default)s)"
     precision = "precision: auto (default), bf16, fp32, or int8 on a CPU"
-    add("--pair", metavar="NAME", help="preset for --target and --draft")
+    add("--pair", metavar="NAME", help=f"pair of models, instead of --target and --draft: {', '.join(PAIRS)}")
     add("--target", **TARGET)
     add("--draft", default=BUILT_IN, metavar="ID|DIR|none", help=draft)
-    add("--feature-draft", metavar="DIR", help="folder of a feature draft")
-    add("--n-gram", metavar="DIR", help="folder of an n-gram table")
+    add("--feature-draft", metavar="DIR", help=FEATURE_DRAFT)
+    add("--n-gram", metavar="DIR", help=N_GRAM)
     add("--device", **DEVICE)
     add("--precision", default="auto", metavar="P", help=precision)
     add("--threads", **THREADS)
-    add("--recalibrate", action="store_true", help="repeat rough measurements of pass costs")
+    add("--recalibrate", action="store_true", help=RECALIBRATE)
 
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
@@ -134,24 +137,26 @@ def check_models(options: argparse.Namespace) -> None:
         raise unknown_pair(options.pair, PAIRS)
     require_precision(asked.get("precision", AUTO_PRECISION))
     if asked.get("device") and not _DEVICE.fullmatch(options.device):
-        raise UserError(f"Unknown device {show(options.device)}; choose cpu, cuda or, for one GPU, cuda:1.")
+        raise UserError(
+            f"Unknown device {show(options.device)}; choose cpu, cuda, or one GPU such as cuda:1."
+        )
     threads, processors = asked.get("threads"), os.cpu_count() or 1
     if threads is not None and not 1 <= threads <= processors:
         raise UserError(
-            f"--threads must be between 1 and {processors}, the number of processors, got {threads}."
+            f"--threads must be between 1 and {processors} (the number of processors), got {threads}."
         )
     if threads is not None and asked.get("cluster"):
-        raise UserError("--threads does not apply to replicas on a cluster; leave it out.")
+        raise UserError("--threads does not apply to replicas on a cluster; leave out --threads.")
     for name in ("target", "draft"):
         model = asked.get(name)
         if model is None or Path(model).is_dir():
             continue
         if Path(model).is_file() or not _MODEL.fullmatch(model):
-            raise UserError(f"--{name} must be a hub id or a folder, got {model}.")
+            raise UserError(f"--{name} must be a hub id or an existing folder, got {model}.")
     for name in ("feature_draft", "n_gram", "text", "start"):
         folder = asked.get(name)
         if folder is not None and not Path(folder).is_dir():
-            raise UserError(f"--{name.replace('_', '-')} must be a folder, got {folder}.")
+            raise UserError(f"--{name.replace('_', '-')} must be an existing folder, got {folder}.")
 
 
 def check_pair(options: argparse.Namespace, drafters: Iterable[str] = ()) -> None:
@@ -162,16 +167,29 @@ def check_pair(options: argparse.Namespace, drafters: Iterable[str] = ()) -> Non
 
 def add_bench_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--prompts", type=Path, required=True, metavar="FILE.jsonl", help="file of prompts")
+    add(
+        "--prompts",
+        type=Path,
+        required=True,
+        metavar="FILE.jsonl",
+        help="prompts, as one JSON object per line",
+    )
     add("--out", type=Path, required=True, metavar="FILE.json", help="file for the results")
-    add("--temperature", default="0", metavar="T,T", help="temperatures (default: %(default)s)")
-    add("--limit", type=int, metavar="N", help="number of prompts, spread over the file (default: all)")
+    add(
+        "--temperature",
+        default="0",
+        metavar="T,T",
+        help="sampling temperatures to measure (default: %(default)s)",
+    )
+    add(
+        "--limit", type=int, metavar="N", help="number of prompts, spaced evenly over the file (default: all)"
+    )
     add(
         "--repeats",
         type=int,
         default=1,
         metavar="R",
-        help="runs per row, for a median (default: %(default)s)",
+        help="runs per prompt and setting, reported as their median (default: %(default)s)",
     )
     add_run_options(parser, ["max_new_tokens", "seed"])
 
@@ -201,8 +219,18 @@ def loaded_pair(options: argparse.Namespace) -> Any:
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--cluster", metavar="ADDRESS", help="Ray cluster: auto, or the head's host:6379")
-    add("--replicas", type=int, default=2, metavar="N", help="number of replicas (default: %(default)s)")
+    add(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Ray cluster: auto, or the address of the head node, such as host:6379",
+    )
+    add(
+        "--replicas",
+        type=int,
+        default=2,
+        metavar="N",
+        help="number of model replicas on the cluster (default: %(default)s)",
+    )
 
 
 def check_cluster(options: argparse.Namespace) -> None:
@@ -243,4 +271,5 @@ def listed(text: str, kind: Callable[[str], Any], flag: str) -> list:
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError as error:
-        raise UserError(f"{flag} must be values separated by commas, got {text!r}.") from error
+        allowed = "numbers or auto" if kind is draft_length else "numbers"
+        raise UserError(f"{flag} must be {allowed}, separated by commas, got {text!r}.") from error

@@ -20,13 +20,15 @@ SHOWN = 8
 
 
 def add_to(commands: Any) -> None:
-    parser = commands.add_parser("prove", help="compare outputs with the target's")
+    parser = commands.add_parser(
+        "prove", help="test whether speculative outputs match the target's own outputs"
+    )
     parser.set_defaults(command=run)
     add = parser.add_argument
-    add("--audit", type=int, metavar="N", help="number of texts compared token by token")
+    add("--audit", type=int, metavar="N", help="number of texts to compare token by token")
     add("--distribution", type=int, metavar="N", help="number of draws for the distribution test")
     add("--control", metavar="NAME", help=f"wrong rule to detect: {', '.join(Control)}")
-    add("--other-libraries", type=int, metavar="N", help="number of texts decoded like other libraries")
+    add("--other-libraries", type=int, metavar="N", help="number of texts to decode as in other libraries")
     add_pair_options(parser)
 
 
@@ -73,7 +75,7 @@ def _audit(pair: Any, prompts: int, temperature: float) -> bool:
 def _as_others(pair: Any, prompts: int) -> bool:
     from specdemo.proof.other_libraries import compare_as_others, others_sentence
 
-    print("Decoded like other libraries, greedy rule")
+    print("Decoded as in other libraries, greedy rule")
     rows = []
     for row in compare_as_others(pair, builtin_prompts(prompts), audit_config(0.0)):
         rows.append(row)

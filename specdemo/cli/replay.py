@@ -17,7 +17,9 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser("replay", help="show a recorded run without a model")
     parser.set_defaults(command=run)
     parser.add_argument("run", metavar="FILE.json|NAME", help="trace file or built-in recording")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write an offline page instead")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="HTML file for an offline page with the run"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from specdemo import __version__
 from specdemo.asset_paths import BUILT_IN
 from specdemo.cli.exits import INTERRUPTED, exit_status
-from specdemo.cli.options import DEVICE, THREADS, check_models
+from specdemo.cli.options import DEVICE, FEATURE_DRAFT, N_GRAM, RECALIBRATE, THREADS, check_models
 from specdemo.cluster.plan import parse_replicas, require_ray
 from specdemo.pairs.presets import OWN, OfferedPairs
 from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS, UserError, show
@@ -54,7 +54,7 @@ def environment_arguments() -> list[str]:
 
 
 def add_to(commands: Any) -> None:
-    parser = commands.add_parser("serve", help="start the page")
+    parser = commands.add_parser("serve", help="start the web page")
     parser.set_defaults(command=run)
     add_options(parser)
 
@@ -77,22 +77,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--pair", default=BUILT_IN, choices=PAIRS, metavar="NAME", help=pairs)
     add("--target", help="your own target: hub id or folder; needs --draft")
     add("--draft", help="your own draft model: hub id, folder or none")
-    add("--feature-draft", help="folder of a feature draft")
-    add("--n-gram", help="folder of an n-gram table")
+    add("--feature-draft", help=FEATURE_DRAFT)
+    add("--n-gram", help=N_GRAM)
     add("--device", **DEVICE)
-    add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="precision (default: %(default)s)")
+    add(
+        "--precision",
+        default=AUTO_PRECISION,
+        choices=PRECISIONS,
+        help="precision of the models (default: %(default)s)",
+    )
     add("--threads", **THREADS)
-    add("--recalibrate", action="store_true", help="repeat rough measurements of pass costs")
+    add("--recalibrate", action="store_true", help=RECALIBRATE)
     waiting = "maximum number of waiting jobs (default: %(default)s)"
     add("--max-waiting", type=int, default=Bounds.max_waiting, help=waiting)
     seconds = "maximum seconds of one job (default: %(default)s)"
     add("--max-seconds", type=float, default=Bounds.max_seconds, help=seconds)
-    add("--only-pair", action="store_true", help="offer only the default pair")
-    add("--allow-any-model", action="store_true", help="let visitors load models from the hub")
-    add("--mcp", action="store_true", help="also run an MCP server")
+    add("--only-pair", action="store_true", help="offer only the default pair of models")
+    add("--allow-any-model", action="store_true", help="let visitors load models from the Hugging Face hub")
+    add("--mcp", action="store_true", help="also offer the API as an MCP server")
     watch = "servers to watch, each with an optional baseline server, separated by commas"
     add("--watch", default="", metavar="NAME=URL[,URL]", help=watch)
-    add("--cluster", metavar="ADDRESS", help="Ray cluster: auto, or the head's host:6379")
+    add(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Ray cluster: auto, or the address of the head node, such as host:6379",
+    )
     replicas = "replicas: 2, 1..4 by demand, or by pair: built-in=2,smollm2-1.7b=1 (default: %(default)s)"
     add("--replicas", default="1", metavar="N", help=replicas)
 
@@ -117,7 +126,7 @@ def check_settings(settings: argparse.Namespace) -> None:
     """Check the settings without importing torch or Gradio."""
     check_models(settings)
     if settings.target and not settings.draft:
-        raise UserError("--target needs --draft; choose a model of the same family, or --draft none.")
+        raise UserError("--target needs --draft; set --draft to a model of the same family, or to none.")
     Bounds(settings.max_waiting, settings.max_seconds)
     parse_names(settings.allow_host)
     parse_framers(settings.allow_frame)
@@ -127,13 +136,15 @@ def check_settings(settings: argparse.Namespace) -> None:
     default = OWN if settings.target or settings.draft else settings.pair
     replicas = parse_replicas(settings.replicas, default)
     for name in {*replicas} - {default, *PAIRS}:
-        raise UserError(f"--replicas names {name}, which is no pair; choose from: {', '.join(PAIRS)}.")
+        raise UserError(f"--replicas contains the unknown pair {name}; choose from: {', '.join(PAIRS)}.")
     if settings.cluster is not None:
         if ZERO_GPU or settings.allow_any_model:
-            raise UserError("--cluster does not work with --allow-any-model or on ZeroGPU; leave it out.")
+            raise UserError(
+                "--cluster does not work with --allow-any-model or on ZeroGPU; leave out --cluster."
+            )
         require_ray()
     if settings.mcp and importlib.util.find_spec("mcp") is None:
-        raise UserError("--mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.")
+        raise UserError("--mcp needs the package mcp; install the package with: pip install 'gradio[mcp]'.")
     check_address(settings.host, settings.port)
 
 
@@ -142,7 +153,7 @@ def check_address(host: str | None, port: int | None) -> None:
     if port is not None and not 1 <= port <= 65_535:
         raise UserError(f"--port must be between 1 and 65535, got {port}.")
     if "%" in (host or ""):
-        raise UserError(f"--host must be an address without a zone, got {show(host)}.")
+        raise UserError(f"--host must be an address without a zone such as %eth0, got {show(host)}.")
     asked = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
     try:
         family, *_, address = socket.getaddrinfo(host or "127.0.0.1", port or 0, **asked)[0]
@@ -152,10 +163,12 @@ def check_address(host: str | None, port: int | None) -> None:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind(address)
     except UnicodeError:
-        raise UserError(f"--host must be an address or a name, got {show(host)}.") from None
+        raise UserError(
+            f"--host must be an IP address or a host name of this machine, got {show(host)}."
+        ) from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise UserError(f"Port {port} is in use; choose another with --port.") from None
+            raise UserError(f"Port {port} is in use; choose another port with --port.") from None
         if error.errno == errno.EACCES:
             raise UserError(
                 f"Port {port} needs administrator rights; choose 1024 or more with --port."

@@ -12,7 +12,7 @@ from specdemo.records.output import require_writable_folder
 def add_to(commands: Any) -> None:
     parser = commands.add_parser("site", help="write a static copy of the page")
     parser.set_defaults(command=run)
-    parser.add_argument("out", type=Path, metavar="OUT", help="new or empty folder")
+    parser.add_argument("out", type=Path, metavar="OUT", help="new or empty folder for the copy")
 
 
 def run(options: argparse.Namespace) -> int:

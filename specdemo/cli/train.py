@@ -13,21 +13,34 @@ DEFAULT_LAYERS, DEFAULT_HEAD = 2, 12_288
 
 
 def add_to(commands: Any) -> None:
-    parser = commands.add_parser("train", help="train a draft for a target")
+    parser = commands.add_parser("train", help="train a draft model, feature draft or n-gram table")
     parser.set_defaults(command=run)
     add, kinds = parser.add_argument, ["model", "feature", "n-gram"]
     add("--target", **TARGET)
-    add("--kind", choices=kinds, default="model", help="kind of draft (default: %(default)s)")
+    add(
+        "--kind",
+        choices=kinds,
+        default="model",
+        help="draft model, feature draft or n-gram table (default: %(default)s)",
+    )
     text = "folder of text from specdemo write (default: write new text)"
     add("--text", type=Path, metavar="DIR", help=text)
-    add("--start", type=Path, metavar="DIR", help="folder of a draft to continue from")
+    add("--start", type=Path, metavar="DIR", help="folder of an earlier draft to train further")
     add("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--steps", type=int, metavar="N", help="number of optimizer steps; reproducible")
+    budget.add_argument(
+        "--steps", type=int, metavar="N", help="number of optimizer steps, for a reproducible result"
+    )
     minutes = f"time for writing, training and evaluation (default: {DEFAULT_MINUTES:g})"
     budget.add_argument("--minutes", type=float, metavar="M", help=minutes)
-    add("--out", type=Path, default=Path("draft"), metavar="DIR", help="new draft (default: draft/)")
-    add("--resume", action="store_true", help="continue an interrupted training")
+    add(
+        "--out",
+        type=Path,
+        default=Path("draft"),
+        metavar="DIR",
+        help="folder for the new draft (default: draft/)",
+    )
+    add("--resume", action="store_true", help="continue an interrupted training run")
     add("--layers", type=int, metavar="N", help=f"layers of a draft model (default: {DEFAULT_LAYERS})")
     add("--head", type=int, metavar="N", help=f"size of the draft's vocabulary (default: {DEFAULT_HEAD})")
     add_run_options(parser, ["seed"])
@@ -43,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         if value is not None:
             raise UserError(f"--start keeps the draft's layers and vocabulary; leave out {flag}.")
     if options.start and options.kind == "n-gram":
-        raise UserError("--start does not support n-gram tables; leave it out.")
+        raise UserError("--start does not support n-gram tables; leave out --start.")
     parse_config({"prompt": "-", "seed": options.seed})
     require_writable_folder(options.out)
     check_models(options)

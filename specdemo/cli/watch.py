@@ -13,8 +13,10 @@ from specdemo.records.trace import AUTO
 def add_to(commands: Any) -> None:
     parser = commands.add_parser("watch", help="measure a running model server")
     parser.set_defaults(command=run)
-    parser.add_argument("url", metavar="URL", help="address of the server")
-    parser.add_argument("--alone", metavar="URL", help="address of a baseline server")
+    parser.add_argument("url", metavar="URL", help="address of the model server")
+    parser.add_argument(
+        "--alone", metavar="URL", help="address of a baseline server: the same model without drafts"
+    )
     add_bench_options(parser)
 
 

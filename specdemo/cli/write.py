@@ -11,7 +11,7 @@ from specdemo.records.output import require_writable_folder
 
 
 def add_to(commands: Any) -> None:
-    parser = commands.add_parser("write", help="have a target write training text")
+    parser = commands.add_parser("write", help="generate training text with a target")
     parser.set_defaults(command=run)
     add = parser.add_argument
     add("--target", **TARGET)

@@ -159,7 +159,7 @@ def replica_resources(plan: Plan) -> dict[str, float]:
     count = sum(counts.minimum for counts in plan.replicas.values())
     if count > (gpus if on_gpu else cores):
         has = f"{gpus:g} GPUs" if on_gpu else f"{cores:g} CPU cores"
-        raise UserError(f"The cluster has {has}, too few for {count} replicas; ask for fewer replicas.")
+        raise UserError(f"The cluster has {has}, too few for {count} replicas; lower --replicas.")
     return {"num_cpus": max(1.0, cores // plan.max_replicas), "num_gpus": float(on_gpu)}
 
 

@@ -14,7 +14,10 @@ from specdemo.records.limits import UserError
 
 AUTO = "auto"
 """The address that means the cluster on this machine; if none runs, the program starts one."""
-USAGE = "--replicas must be a number, a range such as 1..4, or one of these per pair: built-in=2,gpt2-xl=1..2"
+USAGE = (
+    "--replicas must be a number, a range such as 1..4, or a number or range for each pair, such as "
+    "built-in=2,gpt2-xl=1..2"
+)
 _PART = re.compile(r"(?:(?P<pair>[^=,\s]+)=)?(?P<minimum>\d{1,3})(?:\.\.(?P<maximum>\d{1,3}))?")
 
 
@@ -50,8 +53,12 @@ def parse_replicas(text: str, default: str) -> dict[str, ReplicaRange]:
             raise UserError(f"{USAGE}; got {text[:60]!r}.")
         name, minimum = match["pair"] or default, int(match["minimum"])
         counts = ReplicaRange(minimum, int(match["maximum"] or minimum))
-        if name in replicas or not 1 <= counts.minimum <= counts.maximum:
-            raise UserError(f"{USAGE}, with each pair once and at least one replica; got {text[:60]!r}.")
+        if name in replicas:
+            raise UserError(f"--replicas must contain each pair once, got {text[:60]!r}.")
+        if not 1 <= counts.minimum <= counts.maximum:
+            raise UserError(
+                f"--replicas must be 1 or more, and a range must increase, as in 1..4; got {text[:60]!r}."
+            )
         replicas[name] = counts
     if default not in replicas:
         raise UserError(f"--replicas must include the default pair, {default}; got {text[:60]!r}.")
@@ -61,7 +68,7 @@ def parse_replicas(text: str, default: str) -> dict[str, ReplicaRange]:
 def require_ray() -> None:
     """Raise ``UserError`` if Ray is not installed; set the environment variables that Ray reads on import."""
     if importlib.util.find_spec("ray") is None:
-        raise UserError("--cluster needs Ray; install it with: pip install '.[cluster]'.")
+        raise UserError("--cluster needs Ray; install Ray with: pip install '.[cluster]'.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if (Path.home() / ".ray" / "auth_token").is_file():
         # If this file exists, a cluster from ``ray start`` requires its token. A process that joins the

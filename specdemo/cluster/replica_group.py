@@ -42,7 +42,9 @@ def replica_group(plan: Plan) -> Iterator[ReplicaGroup]:
     try:
         connect(plan.address)
     except (ConnectionError, RayError) as error:
-        raise UserError(f"No cluster answers at {plan.address}; start one, or use --cluster auto.") from error
+        raise UserError(
+            f"No cluster answers at {plan.address}; start a cluster there, or use --cluster auto."
+        ) from error
     try:
         (sources,) = plan.sources.values()
         worker = ray.remote(Worker).options(**replica_resources(plan))
@@ -56,8 +58,8 @@ def shared_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for name in facts[0].keys() - {"date"}:
         if len(values := sorted({str(one[name]) for one in facts})) > 1:
             raise UserError(
-                f"The replicas differ in {name.replace('_', ' ')} ({'; '.join(values)[:200]}), and a table "
-                "needs timings of equal devices; use a cluster of equal machines."
+                f"The replicas differ in {name.replace('_', ' ')} ({'; '.join(values)[:200]}), so their "
+                "timings cannot be compared; use a cluster of identical machines."
             )
     return {**facts[0], "replicas": len(facts)}
 
@@ -70,4 +72,4 @@ def _result(get: Callable[..., Any], *arguments: Any) -> Any:
         cause = error.cause
         raise (cause if isinstance(cause, UserError) else internal_failure(cause)) from error
     except RayError as error:
-        raise UserError("A replica was lost; run the command again to continue.") from error
+        raise UserError("A replica stopped unexpectedly; run the command again.") from error

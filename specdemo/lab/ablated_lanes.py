@@ -35,9 +35,13 @@ def ablated_lanes(pair: Pair, ablation: Ablation) -> Lanes:
 def require_draft_model(pair: Pair, drafter: str = DRAFT_MODEL) -> None:
     """Raise ``UserError`` unless the pair has a draft model and ``drafter`` uses it."""
     if pair.draft is None:
-        raise UserError("This pair has no draft model; load one or choose another experiment.")
+        raise UserError(
+            "This pair has no draft model; choose a pair with a draft model, or another experiment."
+        )
     if KINDS[drafter].required != DRAFT:
-        raise UserError(f"This is measured on a draft model; choose {DRAFT_MODEL} instead of {drafter}.")
+        raise UserError(
+            f"This experiment needs the drafter {DRAFT_MODEL}, got {drafter}; choose {DRAFT_MODEL}."
+        )
 
 
 def _one_by_one_costs(costs: Calibration) -> Calibration:

@@ -23,12 +23,14 @@ def run_answer(run: Run) -> dict[str, Any]:
     tally = tallied({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
     shape, totals = tally.shape(), tally.totals()
     if shape is None or totals.alpha_compared is None or run.calibration is None:
-        raise UserError("The theory needs a run with drafts and measured costs; play a different run.")
+        raise UserError(
+            "The theory needs a run with draft tokens and measured pass costs; show a different run."
+        )
     oracle = oracle_length(run.lanes[SPECULATIVE].rounds, run.calibration)
-    sentence = f"In {oracle.lengths.count(0)} of {len(oracle.lengths)} rounds the best draft length was 0."
+    sentence = f"In {oracle.lengths.count(0)} of {len(oracle.lengths)} rounds, the best draft length was 0."
     if oracle.open_ended:
         drafts = "draft was" if oracle.open_ended == 1 else "drafts were"
-        sentence += f" {oracle.open_ended} {drafts} accepted in full; a longer one might have been better."
+        sentence += f" {oracle.open_ended} {drafts} accepted in full; a longer draft might have been better."
     # Without a baseline, the measured cost of a pass stands for it.
     alone_s = ratio(totals.baseline_seconds, totals.baseline_tokens) or run.calibration.step_s
     return {

@@ -26,11 +26,15 @@ class Ablation:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.noise <= 1.0:
-            raise UserError(f"The noise in the draft must be from 0 to 1, got {self.noise:g}.")
+            raise UserError(
+                f"The share of noise in the draft model's logits must be from 0 to 1, got {self.noise:g}."
+            )
         if not self.temperature > 0.0:
-            raise UserError(f"The draft's own temperature must be above 0, got {self.temperature:g}.")
+            raise UserError(f"The draft model's own temperature must be above 0, got {self.temperature:g}.")
         if not 1 <= self.repeats <= MAX_REPEATS:
-            raise UserError(f"The draft step's repeats must be from 1 to {MAX_REPEATS}, got {self.repeats}.")
+            raise UserError(
+                f"The repeats of each draft step must be from 1 to {MAX_REPEATS}, got {self.repeats}."
+            )
 
     @property
     def of_draft(self) -> bool:
@@ -68,25 +72,25 @@ CONTRASTS = (
         BEST,
         "drafting is cheap",
         "Every draft token costs a draft step, accepted or not. If each step is computed eight times, the "
-        "same draft costs more than the target passes it saves.",
+        "same draft tokens cost more than the target passes that they save.",
         Side("each step computed once", STOCK),
         Side("each step computed 8 times", STOCK, Ablation(repeats=8)),
     ),
     Contrast(
         "aligned-draft",
         BEST,
-        "the draft agrees with the target",
-        "A draft token that the target agrees with saves a target pass. Noise in the draft's scores makes it "
-        "disagree more often, at the same cost.",
-        Side("the draft as it is", STOCK),
-        Side("60% noise in the draft", STOCK, Ablation(noise=0.6)),
+        "the draft model agrees with the target",
+        "A draft token that the target agrees with saves a target pass. Noise in the draft model's logits "
+        "makes the two models disagree more often, at the same cost.",
+        Side("the unchanged draft model", STOCK),
+        Side("60% noise in the draft model", STOCK, Ablation(noise=0.6)),
     ),
     Contrast(
         "predictable-text",
         BEST,
         "the next tokens are predictable",
-        "If one continuation stands out, both models find it. At temperature 1.5 the target chooses among "
-        "many, and the draft cannot know which.",
+        "If one continuation stands out, both models find the same one. At temperature 1.5, the target "
+        "samples from many continuations, and the draft model cannot know which one comes.",
         Side("always the most likely token", STOCK),
         Side("sampled at temperature 1.5", STOCK, change={"temperature": 1.5}),
     ),
@@ -94,8 +98,8 @@ CONTRASTS = (
         "parallel-verification",
         BEST,
         "one pass verifies many tokens",
-        "A pass over a few tokens reads the target's weights once, like a pass over one. If every token "
-        "needed a pass of its own, no draft could save anything.",
+        "A pass over a few tokens reads the target's weights once, like a pass over one token. If every "
+        "token needed a separate pass, no draft could save a pass.",
         Side("one pass for all", STOCK),
         Side("one pass for each", STOCK, Ablation(one_by_one=True)),
     ),
@@ -103,36 +107,36 @@ CONTRASTS = (
         "creative-task",
         LESS,
         "the task is creative",
-        "A standard letter has few continuations, an invented story many. At temperature 1 the story often "
-        "goes where the draft does not expect it.",
+        "A standard letter has few continuations, an invented story many. At temperature 1, the target "
+        "often chooses words that the draft model does not expect.",
         Side("standard letters", STOCK),
         Side("a poem and a story, at temperature 1", INVENTED, change={"temperature": 1.0}),
     ),
     Contrast(
         "different-distribution",
         LESS,
-        "draft and target assign different probabilities",
+        "draft model and target assign different probabilities",
         "A sampled token is accepted with probability min(1, p/q), so the overlap of the two distributions "
-        "counts. If the draft's scores are divided by 3, its most likely tokens stay the same, but their "
-        "probability is too low.",
-        Side("as confident as it was trained to be", STOCK, change={"temperature": 0.8}),
-        Side("its scores divided by 3", STOCK, Ablation(temperature=3.0), {"temperature": 0.8}),
+        "counts. If the draft model's logits are divided by 3, the most likely tokens stay the same, but "
+        "their probabilities become too low.",
+        Side("the unchanged draft model", STOCK, change={"temperature": 0.8}),
+        Side("logits divided by 3", STOCK, Ablation(temperature=3.0), {"temperature": 0.8}),
     ),
     Contrast(
         "wrong-guesses",
         LESS,
-        "the draft is wrong",
-        "Here wrong words are drafted at no cost. Each round still emits only one token, after a pass that "
-        "verified them in vain. At best, this is as fast as the target alone.",
-        Side("the draft's own tokens", PLAIN),
+        "the draft tokens are wrong",
+        "Here every draft token is wrong, but costs no time to draft. Each round then emits only one "
+        "token, after a pass that rejected the draft. At best, the run is as fast as the target alone.",
+        Side("the draft model's tokens", PLAIN),
         Side("always wrong", PLAIN, change={"drafter": SCRIPTED, "script": "banana umbrella " * 100}),
     ),
     Contrast(
         "overhead",
         LESS,
         "drafting and verifying cost more than they save",
-        f"Draft token {MAX_K} counts only if all before it were accepted. Most of a long draft is discarded, "
-        "but all of it is drafted and verified.",
+        f"Draft token {MAX_K} is useful only if all {MAX_K - 1} draft tokens before are accepted. Most of "
+        "a long draft is discarded, but drafting and verifying the discarded tokens takes time too.",
         Side("k = 2", PLAIN, change={"k": 2}),
         Side(f"k = {MAX_K}", PLAIN, change={"k": MAX_K}),
     ),

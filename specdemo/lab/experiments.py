@@ -41,7 +41,7 @@ REPEATS = (1, 2, 3, 4, 6, 8, 12, 16)
 AXES = {
     DRAFT_LENGTH: "draft length k",
     TEMPERATURE: "temperature",
-    DRAFT_QUALITY: "noise in the draft",
+    DRAFT_QUALITY: "noise in the draft model",
     DRAFT_COST: "times each draft step is computed",
 }
 
@@ -183,7 +183,7 @@ def _sweep_settings(
     if prompts is None:
         prompts = builtin_prompts(PROMPTS_BY_CATEGORY if name == CATEGORY else PROMPTS)
     elif not prompts:
-        raise UserError("A sweep needs at least one prompt.")
+        raise UserError("This experiment needs at least one prompt; add a prompt.")
 
     def setting(x: float | None, label: str, ablation: Ablation = NONE, **change: Any) -> Setting:
         return Setting(x, label, configs_for(pair, prompts, request, change), ablation)

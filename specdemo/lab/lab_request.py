@@ -40,7 +40,7 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     experiment = raw.get("experiment")
     known = (*EXPERIMENTS, *CONDITIONS)
     if not isinstance(experiment, str) or experiment not in known:
-        raise UserError(f"Unknown experiment {show(experiment)}; choose: {', '.join(known)}.")
+        raise UserError(f"Unknown experiment {show(experiment)}; choose one of: {', '.join(known)}.")
     tokens = integer(raw, "max_new_tokens", NEW_TOKENS, 1, MAX_LAB_TOKENS)
     settings = {key: raw[key] for key in RUN_SETTINGS if key in raw} | {"max_new_tokens": tokens}
     if experiment == DRAFTER:
@@ -50,6 +50,8 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     if prompt and experiment not in SWEEPS:
         raise UserError("This experiment uses its own prompts; leave the prompt empty.")
     if prompt and experiment == CATEGORY:
-        raise UserError("One prompt has only one category; leave it empty to compare the built-in prompts.")
+        raise UserError(
+            "This experiment compares categories of built-in prompts; leave your own prompt empty."
+        )
     prompts = integer(raw, "prompts", PROMPTS, 1, MAX_LAB_PROMPTS)
     return LabRequest(experiment, settings, prompts, prompt, config.mode)

@@ -125,7 +125,7 @@ def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
         return Outcome("close", "No result: a speedup is missing.")
     ratio = helps.speedup / hurts.speedup
     if max(ratio, 1 / ratio) < CLOSE:
-        return Outcome("close", "Too close to tell: within 5% of each other.")
+        return Outcome("close", "Too close to tell: the two speedups differ by less than 5%.")
     if ratio < 1:
         return Outcome("unexpected", f"Not as expected: the second side is {1 / ratio:.1f} times as fast.")
     return Outcome("expected", f"As expected: the first side is {ratio:.1f} times as fast.")

@@ -28,7 +28,9 @@ REPEATS = 5
 def require_batch_length(k: object) -> int:
     """Return ``k`` if it is a fixed draft length; raise ``UserError`` otherwise."""
     if not isinstance(k, int) or not 1 <= k <= MAX_K:
-        raise UserError(f"A batch needs a fixed k from 1 to {MAX_K}, not {show(k)}.")
+        raise UserError(
+            f"The batch experiment needs a fixed draft length k from 1 to {MAX_K}, got {show(k)}."
+        )
     return k
 
 

@@ -53,7 +53,9 @@ def parse_class(raw: Mapping[str, Any]) -> ClassRequest:
     if not isinstance(drafts, list):
         raise UserError("drafts must be a list of texts, one per student.")
     if not 1 <= len(drafts) <= MAX_CLASS_DRAFTS:
-        raise UserError(f"A class must have 1 to {MAX_CLASS_DRAFTS:,} drafts, got {len(drafts):,}.")
+        raise UserError(
+            f"drafts must contain 1 to {MAX_CLASS_DRAFTS:,} texts; this request has {len(drafts):,}."
+        )
     parsed = []
     for number, draft in enumerate(drafts, 1):
         try:

@@ -84,14 +84,14 @@ def parse_turn(raw: Mapping[str, Any]) -> TurnRequest:
     if isinstance(written, list) and len(written) > MAX_NEW_TOKENS:
         raise UserError(f"This game has reached its limit of {MAX_NEW_TOKENS:,} tokens; start a new game.")
     if not isinstance(written, list) or not all(type(token) is int and token >= 0 for token in written):
-        raise UserError("written must be the list of token ids from the last turn.")
+        raise UserError("written must be the list of token ids that the last turn returned.")
     scores = {} if raw.get("scores") is None else raw["scores"]
     if (
         not isinstance(scores, dict)
         or not set(scores) <= {ONE, TWO, MODEL}
         or not all(map(_is_score, scores.values()))
     ):
-        raise UserError("scores must be the scores from the last turn, by drafter.")
+        raise UserError("scores must be the scores that the last turn returned.")
     scored = {player: Score(**counts) for player, counts in scores.items()}
     return TurnRequest(text, drafts, tuple(written), scored)
 
@@ -110,7 +110,8 @@ def parse_draft(value: object) -> str:
         raise UserError("The draft must be text.")
     if len(value) > MAX_DRAFT_CHARS:
         raise UserError(
-            f"The draft must have at most {MAX_DRAFT_CHARS:,} characters, got {len(value):,}; shorten it."
+            f"The draft must have at most {MAX_DRAFT_CHARS:,} characters, got {len(value):,}; "
+            "shorten the draft."
         )
     if not value.strip(" "):
         raise UserError("The draft is empty; type the next few words.")
@@ -126,7 +127,7 @@ def play_turn(pair: Pair, request: TurnRequest, stop: Stop = never) -> Iterator[
     without a ``turn`` event.
     """
     if any(token >= pair.vocab for token in request.written):
-        raise UserError(f"written must have token ids below {pair.vocab:,}; start a new game.")
+        raise UserError(f"written must contain only token ids below {pair.vocab:,}; start a new game.")
     if request.written and request.written[-1] in pair.eos_ids:
         raise UserError("The target has ended the text; start a new game.")
     opening = pair.prompt_ids(parse_config({"prompt": request.text, "mode": Mode.RAW}))

@@ -40,7 +40,8 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
     """
     if not config.rule.same_text:
         raise UserError(
-            f"Under {config.rule} the lanes are independent samples; choose greedy or shared-noise."
+            f"Under the rule {config.rule}, the texts with and without drafts are independent samples; "
+            "choose the rule greedy or shared-noise."
         )
     for prompt in suited(pair, prompts):
         own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))

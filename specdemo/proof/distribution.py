@@ -244,13 +244,13 @@ def _probability(value: float) -> str:
 
 def _caveat(alpha: float | None, degrees: int) -> str:
     if alpha is None:
-        return "That shows nothing: no draft token was compared."
+        return "The test shows nothing: no draft token was compared."
     if degrees == 0:
-        return "That shows nothing: no continuation was drawn often enough; choose more draws."
+        return "The test shows nothing: no continuation was drawn often enough; choose more draws."
     if MIN_ALPHA <= alpha <= MAX_ALPHA:
         return ""
     return (
-        f"That shows little: {alpha:.0%} of the compared draft tokens were accepted. "
+        f"The test shows little: {alpha:.0%} of the compared draft tokens were accepted. "
         f"A wrong rule stands out only from {MIN_ALPHA:.0%} to {MAX_ALPHA:.0%}."
     )
 
@@ -258,19 +258,28 @@ def _caveat(alpha: float | None, degrees: int) -> str:
 def _require_suitable(pair: Pair, config: RunConfig, draws: int, control: Control | None) -> None:
     """Raise ``UserError`` for settings that have too many prefixes to look up, or that make no valid test."""
     if config.rule is Rule.GREEDY:
-        raise UserError("Greedy decoding does not sample; raise the temperature.")
+        raise UserError("The distribution test needs sampling; set the temperature above 0.")
     if control is not None and config.rule is not Rule.REJECTION:
-        raise UserError("The controls are wrong versions of rejection sampling; choose the rejection rule.")
+        raise UserError(
+            "A control replaces rejection sampling with a wrong rule, so it needs the rejection rule; "
+            "choose that rule or leave out the control."
+        )
     if config.drafter != DRAFT_MODEL or pair.draft is None:
-        raise UserError("The distribution test needs a draft model as its drafter; choose a pair with one.")
+        raise UserError(
+            f"The distribution test needs the drafter {DRAFT_MODEL}; "
+            "choose this drafter, and a pair with a draft model."
+        )
     if config.k == AUTO:
         raise UserError("The distribution test needs a fixed draft length; choose a number for k.")
     integer({"draws": draws}, "draws", DRAWS, 1, MAX_DRAWS)
     if config.max_new_tokens < 2:
-        raise UserError("A continuation of one token leaves nothing to draft; choose at least 2.")
+        raise UserError(
+            "The number of new tokens must be at least 2, because one token leaves nothing to draft."
+        )
     # Up to 2 · top-k tokens can come next: the top k of the target and the top k of the draft.
     prefixes = (2 * config.top_k) ** (config.max_new_tokens - 1)
     if not 0 < prefixes <= MAX_PREFIXES:
         raise UserError(
-            "Too many continuations are possible; set top-k to at most 8 and the length to at most 3."
+            "Too many continuations are possible; "
+            "set top-k to 1 to 8 and the number of new tokens to at most 3."
         )

@@ -151,8 +151,11 @@ def others_sentence(rows: Sequence[LibraryComparison]) -> str:
     apart = [row.gap for row in rows if not row.identical]
     tokens = sum(row.tokens for row in rows)
     gaps = f"at most {max(apart):.2g}" if apart else f"at least {min(row.gap for row in rows):.2g}"
+    whose = (
+        "At the first difference, the logits of both tokens are" if apart else "The two highest logits are"
+    )
     return (
         f"{len(apart)} of {len(rows)} texts differ, {tokens:,} tokens compared. "
-        f"{'There the logits of both tokens are' if apart else 'The two best logits are'} {gaps} apart; "
+        f"{whose} {gaps} apart; "
         f"rounding moved a logit by up to {max(row.shift for row in rows):.2g}."
     )

@@ -40,37 +40,40 @@ SHOWN = 8
 STOPPED = "Stopped before anything was compared."
 READINGS = {
     SampledBy.TRUE_RULE: (
-        "A draft token is accepted with probability min(1, p/q). The residual distribution replaces a "
-        "rejected one. Together they sample exactly p."
+        "A draft token is accepted with probability min(1, p/q). A rejected draft token is replaced by a "
+        "sample of the residual distribution. Both steps together sample exactly p."
     ),
     SampledBy.ACCEPT_EVERYTHING: (
-        "Every draft token is accepted, so most of the text is the draft's. Tokens that the draft prefers "
-        "come too often, and those that only the target prefers come hardly at all."
+        "Every draft token is accepted, so most of the text is the draft model's. Tokens that the draft "
+        "model prefers come too often, and tokens that only the target prefers hardly come at all."
     ),
     SampledBy.NO_RESIDUAL: (
-        "A rejected draft token is replaced by a sample of p itself. Accepted tokens already cover what both "
-        "models prefer, so these come too often. Tokens that mainly the target prefers come too rarely."
+        "A rejected draft token is replaced by a sample of p itself. Tokens that both models prefer were "
+        "mostly accepted already, so these tokens come too often. Tokens that mainly the target prefers "
+        "come too rarely."
     ),
     SampledBy.BLOCK_COINS: (
-        "Block verification as vllm-ascend once shipped it: random numbers are multiplied along the draft, "
-        "and the residual has no weight. Drafts of two or more tokens then sample another distribution."
+        "Block verification as in an early version of vllm-ascend: random numbers are multiplied along the "
+        "draft, and the residual distribution has no weight. Drafts of two or more tokens then sample a "
+        "different distribution."
     ),
     SampledBy.TYPICAL: (
-        "Every draft token that the target finds plausible is accepted, and no other (Medusa). Depending on "
-        "the text, the acceptance rate rises or falls. In both cases, the distribution is different."
+        "As in Medusa, a draft token is accepted if the target finds the token plausible. Depending on the "
+        "text, the acceptance rate rises or falls. In both cases, the text no longer follows the target's "
+        "distribution."
     ),
 }
 WHY = (
     "In other libraries, the number of tokens in a pass decides the order in which sums are added. So a pass "
     "over several tokens rounds differently from a pass over one. If two logits are nearly equal, rounding "
-    "decides which token comes. That is common in bf16, as in the recorded test and on GPUs, and rare in "
-    "fp32, as on CPUs here. In the other tests, a token gets the same sums in both passes."
+    "decides which token comes. Such differences are common in bf16 (the recorded test, GPUs) and rare in "
+    "fp32 (CPUs here). In the other tests on this page, both passes round alike."
 )
 VERDICTS = {
     "same": "Accepted: no difference beyond chance.",
     "different": "Rejected: not the target's distribution.",
     "caught": "Caught: not the target's distribution.",
-    "missed": "Not caught: the difference could be chance. Draw more.",
+    "missed": "Not caught: the difference could be chance. Choose more draws.",
 }
 
 

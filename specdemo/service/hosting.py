@@ -109,7 +109,9 @@ class Hosting:
             return self.sources
         if found := two_models(name):
             if any(Path(one).exists() for one in found):
-                raise UserError(f"{name} names a folder of this machine; choose models of the hub.")
+                raise UserError(
+                    f"{name} contains a folder of this server; choose models from the Hugging Face hub."
+                )
             return self._placed(Sources(*found))
         return self._placed(preset_named(name).sources)
 

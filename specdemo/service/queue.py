@@ -219,7 +219,7 @@ class JobQueue:
         with self._changed:
             if not self._changed.wait_for(lambda: not self._taken, within_s):
                 for queued in self._running:
-                    queued.cut = f"This job was ended; its results so far are kept. {sentence}"
+                    queued.cut = f"This job was ended; the results so far are kept. {sentence}"
             if not self._changed.wait_for(lambda: not self._taken, CUT_S):
                 # A job that does not call ``stop`` cannot be ended, but its visitor gets the error message.
                 for queued in self._running:
@@ -342,7 +342,7 @@ class JobQueue:
             limit = self.bounds.max_seconds
             if queued.cut is None and queued.begun is not None and self._clock() - queued.begun > limit:
                 queued.cut = (
-                    f"The time limit of {limit:g} s ended this job. Its results so far are kept; "
+                    f"The time limit of {limit:g} s ended this job. The results so far are kept; "
                     "ask for less next time."
                 )
             gone = queued.left or queued.refused is not None
@@ -353,7 +353,10 @@ class JobQueue:
         with closing(queued.job(ended)) as events:
             while True:
                 if not queued.next_wanted.acquire(timeout=ABANDONED_S):
-                    raise UserError("This job was ended because nobody read it for a minute; run it again.")
+                    raise UserError(
+                        "This job was stopped because no page or program fetched its results for a minute; "
+                        "run it again."
+                    )
                 if queued.left or (event := next(events, None)) is None:
                     return not (asked or queued.left)
                 self._begin(queued)

@@ -86,7 +86,7 @@ def build_controls(
         prompt = gr.Textbox(
             value=DEFAULTS.prompt,
             label="Prompt",
-            placeholder="Write a prompt to continue or answer",
+            placeholder="Write a prompt for the target model",
             lines=1,
             max_lines=4,
             scale=8,
@@ -179,7 +179,7 @@ def _settings(
         0.0,
         step=0.1,
         label="Temperature",
-        info="0 sets the greedy rule; above 0 you can choose another one.",
+        info="0 selects the greedy rule; above 0, you can choose a sampling rule.",
     )
     max_new_tokens = gr.Number(
         DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, elem_id="new-tokens"
@@ -188,16 +188,16 @@ def _settings(
     seed = gr.Number(
         DEFAULTS.seed,
         label="Seed",
-        info="The same seed repeats a text, except with rejection sampling and auto k.",
+        info="The same seed repeats a text, unless auto k is used with rejection sampling.",
         precision=0,
         minimum=0,
     )
     top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all)", precision=0, minimum=0)
     top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all)")
-    baseline = gr.Checkbox(DEFAULTS.baseline, label="Race the target alone")
+    baseline = gr.Checkbox(DEFAULTS.baseline, label="Also run the target alone")
     draft_alone = gr.Checkbox(
         DEFAULTS.draft_alone,
-        label="Run the draft alone",
+        label="Also run the draft model alone",
         interactive=DEFAULTS.drafter in drafters,  # True if there is a draft model
     )
     sampling = temperature, rule, max_new_tokens, seed, top_k, top_p

@@ -12,7 +12,7 @@ from specdemo.ui.streams import Stops, first_line, session_of
 DEVICE = "device"
 """The concurrency group of all jobs."""
 BUSY = "The server is busy; please try again in a minute."
-CUT = "The connection was lost before the end; please run it again."
+CUT = "The connection was lost before the end; please start the run again."
 # The browser adds the line without asking the server, because the failure may be the server's.
 EXPLAIN = f"""(shown) => {{
     const last = JSON.parse(shown.trimEnd().split("\\n").at(-1) || "{{}}");

@@ -43,7 +43,8 @@ from specdemo.ui.tabs.run import run_endpoint, wire_recalibration
 
 TITLE = "Speculative decoding, live"
 CLAIM = (
-    "A small model guesses ahead; a large model checks all guesses in one pass. Same text, fewer slow passes."
+    "A small model drafts tokens; a large model verifies all draft tokens in one pass. Same text, fewer "
+    "slow passes."
 )
 HEADER = (
     f'<header class="sd-header"><h1>{TITLE}</h1>'

@@ -84,7 +84,10 @@ def check_draft(drafted: int, accepted: int, name: str) -> None:
     if accepted > drafted:
         raise inconsistent_counts_error(name, f"{accepted} accepted of {drafted} drafted")
     if drafted > MAX_WATCHED_K:
-        raise UserError(f"{name} drafts {drafted} tokens in a round; at most {MAX_WATCHED_K} can be shown.")
+        raise UserError(
+            f"{name} drafts {drafted} tokens in a round, but this page shows at most {MAX_WATCHED_K}. "
+            "The host must lower the server's draft length."
+        )
 
 
 def check_written(tokens: int, name: str) -> None:
@@ -93,7 +96,7 @@ def check_written(tokens: int, name: str) -> None:
 
 
 def inconsistent_counts_error(name: str, what: str) -> UserError:
-    return UserError(f"{name} reports impossible counts ({what}), so its rounds cannot be shown.")
+    return UserError(f"{name} reports impossible counts ({what}), so the rounds cannot be shown.")
 
 
 def counts_sentence(accepted: int, drafted: int, name: str, passes: int = 0) -> str:

@@ -37,7 +37,7 @@ def parse_servers(text: str) -> tuple[Server, ...]:
         if (short := short_url(url)) is None or not (name or (servers and servers[-1].alone_url is None)):
             raise UserError(f"--watch must be {FORM}, got {part[:80]!r}.")
         if name in [server.name for server in servers]:
-            raise UserError(f"--watch has two servers named {name}; rename one of them.")
+            raise UserError(f"--watch has two servers named {name}; rename one server.")
         if name:
             servers.append(Server(name, short))
         else:

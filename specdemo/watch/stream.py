@@ -180,14 +180,17 @@ def _require_success(response: httpx.Response, name: str) -> None:
     with suppress(ValueError, RecursionError, AttributeError):
         found = json.loads(body)
         error = found.get("error", found)
-    raise UserError(f"{name} refused the request (status {response.status_code}){_reason(error)}.")
+    raise UserError(
+        f"{name} refused the request (status {response.status_code}){_reason(error)}; "
+        "try again, or change the prompt or the settings."
+    )
 
 
 def _require_event_stream(response: httpx.Response, name: str) -> None:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != EVENT_STREAM:
         _log.warning("%s answers with %r instead of a stream", name, kind[:80])
-        found = "sent a web page" if "html" in kind else "sent no stream of events"
+        found = "sent a web page" if "html" in kind else "did not send a stream of events"
         raise UserError(f"{name} {found}. The host must set --watch to the address of a model server.")
 
 
@@ -217,7 +220,7 @@ def _event_data(response: httpx.Response, name: str) -> Iterator[str]:
         if count > MAX_EVENTS:
             raise UserError(f"{name} sent more than {MAX_EVENTS:,} events; try a shorter run.")
         yield data
-    raise UserError(f"The stream of {name} ended before the run was complete; try again.")
+    raise UserError(f"The reply from {name} ended before the run was complete; try again.")
 
 
 def _json_object(data: str | bytes, name: str) -> dict[str, Any]:
@@ -236,7 +239,10 @@ def _json_object(data: str | bytes, name: str) -> dict[str, Any]:
 def _require_no_error(data: dict[str, Any], name: str) -> dict[str, Any]:
     if error := data.get("error"):  # may come with status 200
         _log.warning("%s reports an error: %s", name, str(error)[:500])
-        raise UserError(f"{name} ended the run{_reason(error)}.")
+        raise UserError(
+            f"{name} reported an error and ended the run{_reason(error)}; try again, or change the prompt or "
+            "the settings."
+        )
     return data
 
 

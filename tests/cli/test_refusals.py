@@ -30,9 +30,9 @@ generate x --precision bf17 | Unknown precision 'bf17'; choose one of: auto, bf1
 generate x --pair nope | Unknown pair of models 'nope'; choose one of: built-in
 generate x --device gpu | Unknown device 'gpu'
 generate x --threads 0 | --threads must be between 1 and
-generate x --target /nowhere | --target must be a hub id or a folder, got /nowhere.
-generate x --draft FILE | --draft must be a hub id or a folder
-generate x --feature-draft /nowhere | --feature-draft must be a folder, got /nowhere.
+generate x --target /nowhere | --target must be a hub id or an existing folder, got /nowhere.
+generate x --draft FILE | --draft must be a hub id or an existing folder
+generate x --feature-draft /nowhere | --feature-draft must be an existing folder, got /nowhere.
 generate x --n-gram LONG | File name too long; choose
 generate x --target LONG --draft none | File name too long; choose
 generate x --target gpt2 | fits only the built-in target
@@ -52,16 +52,16 @@ BENCH --out pipe | pipe: it is not a regular file
 BENCH --out LONG | File name too long; choose
 BENCH --out /nowhere/bench.json | Cannot write
 BENCH --k 3,40 | k must be
-BENCH --k 1,x | --k must be values separated by commas, got '1,x'.
+BENCH --k 1,x | --k must be numbers or auto, separated by commas, got '1,x'.
 BENCH --temperature 0,nan | temperature must be
 BENCH --draft none --drafters n-gram,lookup+model | This pair has no draft model
 BENCH --repeats 0 | --repeats must be at least 1
 BENCH --limit 0 | --limit must be at least 1
 BENCH --cluster auto --replicas 0 | specdemo: --replicas
 BENCH --cluster auto --threads 1 | specdemo: --threads
-BENCH --peers --k 2,4 | --peers needs one draft length
+BENCH --peers --k 2,4 | --peers compares greedy runs with one draft length
 BENCH --peers --out FILE | exists already; choose a new file
-BENCH --peers --gguf /nowhere | --gguf must be a file, got /nowhere.
+BENCH --peers --gguf /nowhere | --gguf must be an existing file, got /nowhere.
 WATCH --temperature 3 | temperature must be
 WATCH --out /nowhere/x.json | Cannot write
 WATCH --out pipe | it is not a regular file
@@ -76,7 +76,7 @@ lab draft-length --rule rejection | needs a temperature
 lab draft-length --out /nowhere/x.csv | Cannot write
 lab draft-length --out x.txt | --out must be a file that ends in .json or .csv, got x.txt.
 lab draft-length --limit 0 | --limit must be at least 1
-lab contrasts --cluster auto | --cluster supports only sweeps, got contrasts
+lab contrasts --cluster auto | got contrasts; leave out --cluster.
 site LONG | File name too long; choose
 site . | OUT must be a new or empty folder
 write --out FILE | Cannot write
@@ -84,15 +84,15 @@ write --tokens 0 | --tokens must be at least 1, got 0.
 write --without /nowhere | Cannot read the prompts
 write --seed -1 | seed must be
 train --minutes nan | --minutes must be more than 0, got nan.
-train --text /nowhere | --text must be a folder
+train --text /nowhere | --text must be an existing folder
 train --out FILE/draft | Cannot write
 serve --watch x | --watch must be NAME=URL
 serve --replicas 0 | specdemo: --replicas
-serve --replicas built-in=1,nope=1 | --replicas names nope
+serve --replicas built-in=1,nope=1 | --replicas contains the unknown pair nope
 serve --precision bf17 | invalid choice: 'bf17'
 serve --pair nope | invalid choice: 'nope'
 serve --device gpu | Unknown device
-serve --threads 1000000 | the number of processors, got 1000000.
+serve --threads 1000000 | (the number of processors), got 1000000.
 serve SPECDEMO_THREADS=-1 | --threads must be between 1 and
 serve --target gpt2 | --target needs --draft
 serve --max-waiting -1 | --max-waiting must be between 0 and 1,000
@@ -101,11 +101,11 @@ serve --allow-host a/b | specdemo: --allow-host
 serve --allow-frame a/b | specdemo: --allow-frame
 serve --trust-proxy proxy | specdemo: --trust-proxy
 serve --port 70000 | --port must be between 1 and 65535, got 70000.
-serve --port TAKEN | is in use; choose another with --port.
+serve --port TAKEN | is in use; choose another port with --port.
 serve --host nowhere.invalid | Cannot listen on nowhere.invalid
 serve --host ::ffff:127.0.0.1 | Cannot listen on ::ffff:127.0.0.1
-serve --host fe80::1%eth0 | --host must be an address without a zone, got 'fe80::1%eth0'.
-serve --host LONG | --host must be an address or a name
+serve --host fe80::1%eth0 | --host must be an address without a zone such as %eth0, got 'fe80::1%eth0'.
+serve --host LONG | --host must be an IP address or a host name
 serve --root-path specdemo | a path such as /specdemo
 serve --root-path ../x | a path such as /specdemo
 serve SPECDEMO_MCP=maybe | SPECDEMO_MCP must be true or false, got 'maybe'.

@@ -250,5 +250,5 @@ def test_what_if_of_a_run_has_its_lengths_and_the_time_of_the_target_alone(run):
 
 
 def test_a_run_without_measured_costs_is_refused(run):
-    with pytest.raises(UserError, match="measured costs"):
+    with pytest.raises(UserError, match="measured pass costs"):
         run_answer(replace(run, calibration=None))

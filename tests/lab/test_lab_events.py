@@ -127,8 +127,8 @@ def test_sweep_uses_the_builtin_prompts_or_the_visitors_own(pair):
     [
         (1.5, 0.75, "expected", "2.0 times"),
         (0.75, 1.5, "unexpected", "2.0 times"),
-        (1.0, 1.04, "close", "within 5%"),
-        (1.04, 1.0, "close", "within 5%"),
+        (1.0, 1.04, "close", "less than 5%"),
+        (1.04, 1.0, "close", "less than 5%"),
         (None, 1.0, "close", "missing"),
     ],
 )
@@ -148,7 +148,7 @@ def test_missing_settings_take_their_defaults():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"experiment": "nonsense"}, "Unknown experiment 'nonsense'; choose: draft-length"),
+        ({"experiment": "nonsense"}, "Unknown experiment 'nonsense'; choose one of: draft-length"),
         ({"experiment": ["draft-length"]}, "Unknown experiment a list"),
         ({"max_new_tokens": MAX_LAB_TOKENS + 1}, f"from 1 to {MAX_LAB_TOKENS}"),
         ({"max_new_tokens": "many"}, "whole number"),
@@ -162,7 +162,7 @@ def test_missing_settings_take_their_defaults():
         ({"seed": -1}, "seed must be"),
         ({"drafter": "draft-model"}, "Unknown setting 'drafter'"),
         ({"experiment": CONTRASTS, "prompt": "mine"}, "leave the prompt empty"),
-        ({"experiment": CATEGORY, "prompt": "mine"}, "only one category"),
+        ({"experiment": CATEGORY, "prompt": "mine"}, "compares categories of built-in prompts"),
     ],
     ids=str,
 )

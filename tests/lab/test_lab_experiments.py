@@ -181,11 +181,11 @@ def test_default_prompts_are_shipped_and_raw_without_a_chat_template(pair, monke
         ("k", {}, "Unknown experiment 'k'; choose one of: draft-length"),
         (DRAFT_LENGTH, {"max_new_tokens": 0}, "max_new_tokens must be from 1"),
         (TEMPERATURE, {"drafter": "oracle"}, "Unknown drafter"),
-        (DRAFT_QUALITY, {"drafter": "prompt-lookup"}, "choose draft-model instead of prompt-lookup"),
-        (DRAFT_COST, {"drafter": "early-exit"}, "choose draft-model instead of early-exit"),
-        (THROUGHPUT, {"k": 0}, "fixed k from 1 to 12"),
-        (THROUGHPUT, {"k": 13}, "fixed k from 1 to 12"),
-        (THROUGHPUT, {"k": "auto"}, "fixed k from 1 to 12"),
+        (DRAFT_QUALITY, {"drafter": "prompt-lookup"}, "needs the drafter draft-model, got prompt-lookup"),
+        (DRAFT_COST, {"drafter": "early-exit"}, "needs the drafter draft-model, got early-exit"),
+        (THROUGHPUT, {"k": 0}, "k from 1 to 12"),
+        (THROUGHPUT, {"k": 13}, "k from 1 to 12"),
+        (THROUGHPUT, {"k": "auto"}, "k from 1 to 12"),
     ],
 )
 def test_bad_settings_are_refused_before_the_first_run(pair, name, request_, words):
@@ -365,8 +365,8 @@ def test_interrupted_command_saves_the_finished_points(tmp_path, monkeypatch):
     [
         ([DRAFT_COST, "--out", "table.txt"], "ends in .json or .csv"),
         ([DRAFT_COST, "--limit", "0"], "--limit must be at least 1"),
-        ([DRAFT_COST, "--drafter", "prompt-lookup"], "choose draft-model instead of prompt-lookup"),
-        ([THROUGHPUT, "--k", "auto"], "needs a fixed k"),
+        ([DRAFT_COST, "--drafter", "prompt-lookup"], "needs the drafter draft-model, got prompt-lookup"),
+        ([THROUGHPUT, "--k", "auto"], "needs a fixed draft length k"),
     ],
 )
 def test_bad_options_get_one_sentence(capsys, arguments, words):

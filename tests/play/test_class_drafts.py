@@ -43,7 +43,7 @@ def test_a_request_keeps_every_draft_in_the_order_given():
         ({"text": ""}, "^The prompt is empty"),
         ({"text": None}, "^The prompt must be text"),
         *(({"drafts": drafts}, "^drafts must be a list of texts") for drafts in (None, "Paris", {"a": "b"})),
-        *(({"drafts": ["x"] * count}, f"1 to 300 drafts, got {count}") for count in (0, 301)),
+        *(({"drafts": ["x"] * count}, f"1 to 300 texts; this request has {count}") for count in (0, 301)),
         ({"drafts": [7]}, "^Draft 1: The draft must be text"),
         ({"drafts": ["a", "  "]}, "^Draft 2: The draft is empty; type"),
         ({"drafts": ["a", "b", "x" * 401]}, "^Draft 3: The draft must have at most 400 characters, got 401"),

@@ -120,7 +120,7 @@ def test_an_accepted_end_of_text_ends_the_game(pair, known, ending):
 
 
 def test_ids_the_target_does_not_have_are_refused(pair):
-    with pytest.raises(UserError, match="written must have token ids below"):
+    with pytest.raises(UserError, match="written must contain only token ids below"):
         turn(pair, "abc", "x", written=[10**6])
 
 

@@ -30,7 +30,7 @@ def test_other_libraries_prints_a_line_per_text(capsys):
     assert main(["prove", "--other-libraries", "1"]) == 0
     out = capsys.readouterr().out
     assert out.count(" 48 tokens  identical, smallest gap") == 1
-    assert "0 of 1 texts differ, 48 tokens compared. The two best logits are at least" in out
+    assert "0 of 1 texts differ, 48 tokens compared. The two highest logits are at least" in out
     assert main(["prove", "--other-libraries", "0"]) == 2
 
 

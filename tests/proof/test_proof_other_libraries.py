@@ -73,7 +73,7 @@ def test_exact_sums_give_identical_texts_and_the_smallest_gap(pair, compiled):
     ]
     assert all(row.tokens == 14 and row.candidates == () for row in rows)
     assert all(row.gap > 2 * row.shift >= 0 for row in rows), "otherwise rounding could have decided"
-    assert others_sentence(rows).startswith("0 of 2 texts differ, 28 tokens compared. The two best logits")
+    assert others_sentence(rows).startswith("0 of 2 texts differ, 28 tokens compared. The two highest logits")
 
 
 def test_divergence_by_rounding_is_shown_with_both_logits(pair, monkeypatch):
@@ -98,7 +98,7 @@ def test_divergence_by_rounding_is_shown_with_both_logits(pair, monkeypatch):
     assert row.shift == pytest.approx(row.gap + 0.25, abs=1e-4)
     sentence = others_sentence([row])
     assert sentence.startswith(
-        "1 of 1 texts differ, 14 tokens compared. There the logits of both tokens are at most"
+        "1 of 1 texts differ, 14 tokens compared. At the first difference, the logits of both"
     )
 
 

@@ -161,5 +161,5 @@ def test_the_switch_without_its_package_names_the_installation():
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=300)
-    sentence = "specdemo: --mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.\n"
+    sentence = "specdemo: --mcp needs the package mcp; install the package with: pip install 'gradio[mcp]'.\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)

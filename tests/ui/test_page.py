@@ -212,8 +212,8 @@ def test_settings_reach_the_service_and_costs_are_measured_again(open_page, serv
     page.click("#drafter input")
     page.get_by_role("option", name="lookup, then draft model").click()
     assert page.inner_text("#summary") == "lookup, then draft model · greedy · 64 tokens"
-    page.get_by_label("Run the draft alone").check()
-    page.get_by_label("Race the target alone").uncheck()
+    page.get_by_label("Also run the draft model alone").check()
+    page.get_by_label("Also run the target alone").uncheck()
     page.click("#summary")
     page.wait_for_selector("#rule", state="hidden")
     page.click("#summary")

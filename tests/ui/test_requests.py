@@ -96,7 +96,7 @@ def check(reply: httpx.Response) -> httpx.Response:
     return reply
 
 
-FILE = "This page does not accept file uploads or file paths."
+FILE = "This page does not accept file uploads or file paths; leave files out of the request."
 CLOSED = """upload_progress?upload_id=x deep_link?session_hash=x proxy=https://x.hf.space file=/etc/passwd
     file=app.py file=../app.py file/etc/passwd file=http://127.0.0.1/ file=%2Fproc%2Fself%2Fenviron runs
     component_server vibe-code stream/a/b/1/playlist.m3u8 dev/reload run-history/buckets token user
@@ -125,8 +125,8 @@ null -> 400 The request must be a JSON object
 {"data": {}} -> 400 data must be a list
 {"data": [1e999]} -> 400 a number that is too large
 {"data": [], "session_hash": 5} -> 400 session_hash must be text
-{"data": [], "session_hash": "a", "fn_index": 9999} -> 400 fn_index must be the number of
-{"data": [], "session_hash": "a", "fn_index": -1} -> 400 fn_index must be the number of
+{"data": [], "session_hash": "a", "fn_index": 9999} -> 400 fn_index must be a number from
+{"data": [], "session_hash": "a", "fn_index": -1} -> 400 fn_index must be a number from
 {"data": [], "session_hash": "a", "fn_index": true} -> 400 fn_index must be a whole number
 {"data": [], "session_hash": "a", "fn_index": 1.5} -> 400 fn_index must be a whole number
 {"data": [], "session_hash": "a", "event_id": []} -> 400 event_id must be text
@@ -135,35 +135,35 @@ null -> 400 The request must be a JSON object
 {"data": [], "session_hash": "a", "fn_index": 0, "event_data": {"path": "/etc/x"}} -> 400 file uploads"""
 LARGE_JOINS: list[tuple[bytes, int, str]] = [
     (b'{"data": [%s]}' % (b"9" * 5_000), 400, "The request is not JSON in UTF-8"),
-    (b'{"data":' + b"[" * 900 + b"]" * 900 + b"}", 400, "nested too deeply; at most 32 levels"),
+    (b'{"data":' + b"[" * 900 + b"]" * 900 + b"}", 400, "nested too deeply; use at most 32 levels"),
     (b'{"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 413, "too large; at most 200,000 bytes"),
     (b'{"data": ["' + b"x" * 2_000_000 + b'"]}', 413, "too large; at most 200,000 bytes"),
-    (b'{"data": [%s0]}' % (b"[]," * 40_000), 400, "too many values; at most 15,000"),
-    (b'{"data": [%s0]}' % (b"1," * 40_000), 400, "too many values; at most 15,000"),
+    (b'{"data": [%s0]}' % (b"[]," * 40_000), 400, "too many values; send at most 15,000"),
+    (b'{"data": [%s0]}' % (b"1," * 40_000), 400, "too many values; send at most 15,000"),
     (b'{"data": [], "session_hash": "%s"}' % (b"a" * 100_000), 400, "session_hash must be 1 to 64 letters"),
     (
         b'{"data": [], "session_hash": "a", "fn_index": %s}' % (b"9" * 400),
         400,
-        "fn_index must be the number of",
+        "fn_index must be a number from",
     ),
 ]
 OTHERS = """\
 GET /gradio_api/queue/data -> 400 session_hash must be 1 to 64 letters
 GET /gradio_api/queue/data?session_hash= -> 400 session_hash must be 1 to 64 letters
 GET /gradio_api/queue/data?session_hash=a/../b -> 400 session_hash must be 1 to 64 letters
-GET /gradio_api/call/run/nope -> 404 There is no such event, or its answer was already fetched.
+GET /gradio_api/call/run/nope -> 404 There is no such event, or the answer was fetched before
 GET /?page=nope -> 404 There is no such page
 GET /specdemo-traces/nope.ndjson -> 404 There is no recording of that name; choose one of: arrival
 GET /specdemo-lab/run/nope.json -> 404 There is no recording of that name; choose one of: arrival
 GET /specdemo-lab/run -> 405 does not accept this HTTP method
 GET /gradio_api/queue/join -> 405 does not accept this HTTP method
-POST /gradio_api/call/run {} -> 400 data must be a list of 14 values, but is missing.
-POST /gradio_api/call/run {"data": []} -> 400 data must be a list of 14 values, but has 0.
-POST /gradio_api/call/v2/run {"prompt": "x", "y": 1} -> 400 run has only these parameters: prompt, mode
-POST /gradio_api/call/v2/generate {"k": 1} -> 400 generate needs the parameter prompt.
+POST /gradio_api/call/run {} -> 400 data must be a list of 14 values, got none.
+POST /gradio_api/call/run {"data": []} -> 400 data must be a list of 14 values, got 0.
+POST /gradio_api/call/v2/run {"prompt": "x", "y": 1} -> 400 run accepts only these parameters: prompt, mode
+POST /gradio_api/call/v2/generate {"k": 1} -> 400 generate needs the parameter prompt;
 POST /gradio_api/call/nope {} -> 404 There is no such endpoint; choose one of: generate, measure, play
 POST /gradio_api/call/v2/nope {} -> 404 There is no such endpoint; choose one of: generate, measure, play
-POST /gradio_api/run/run {"data": []} -> 400 fn_index must be the number of
+POST /gradio_api/run/run {"data": []} -> 400 fn_index must be a number from
 POST /gradio_api/cancel {"session_hash": "a b"} -> 400 session_hash must be 1 to 64 letters
 POST /gradio_api/reset {} -> 400 event_id must be text of at most 64 characters.
 POST /specdemo-traces  -> 400 This file is not a trace
@@ -193,7 +193,7 @@ JOIN = f"POST {API}/queue/join"
 JOIN_ROWS = [*rows("\n".join(f"{JOIN} {line}" for line in JOINS.splitlines()))]
 JOIN_ROWS += [(JOIN, *row) for row in LARGE_JOINS]
 TRACES = [
-    (b'{"version":[%s0]}' % (b"1," * 3_000_000), 400, "too many values; at most 1,000,000"),
+    (b'{"version":[%s0]}' % (b"1," * 3_000_000), 400, "too many values; send at most 1,000,000"),
     (b" " * 16_000_001, 413, "The file is too large; a trace has at most 16,000,000 bytes."),
 ]
 METHODS: list[Row] = [

@@ -66,8 +66,8 @@ def test_without_a_baseline_server_a_run_has_no_speedup_and_says_so(serve):
 @pytest.mark.parametrize(
     ("models", "words"),
     [
-        ("llama-models.json", "for Box uses drafts too"),
-        ("vllm-models.json", "for Box runs different software"),
+        ("llama-models.json", "for Box also uses drafts"),
+        ("vllm-models.json", "Box and the baseline server run different software"),
     ],
 )
 def test_an_unsuitable_baseline_server_is_refused(serve, models, words):

@@ -101,14 +101,14 @@ REDIRECT = "Box redirects to a different address"
 EITHER = [
     (CLOSED, LOST),
     (Answer([b"data: {}"], ends="cut"), LOST),
-    (json_answer({"error": {"message": "The disk is full."}}, 500), "(status 500): The disk is full."),
-    (json_answer({"error": "no such thing"}, 400), "Box refused the request (status 400): no such thing."),
-    (json_answer({"object": "error", "message": "too long"}, 400), "(status 400): too long."),
-    (json_answer({"error": {"message": 7}}, 503), "(status 503)."),
-    (json_answer(b"<html>Bad gateway</html>", 502, kind="text/html"), "(status 502)."),
-    (json_answer(b"[" * 100_000, 500), "(status 500)."),
-    (json_answer({"error": "..."}, 500), "(status 500)."),
-    (json_answer({"error": "\x1b[31m\u202ered\u0000\ud800 "}, 500), "(status 500): [31mred."),
+    (json_answer({"error": {"message": "The disk is full."}}, 500), "(status 500): The disk is full;"),
+    (json_answer({"error": "no such thing"}, 400), "Box refused the request (status 400): no such thing;"),
+    (json_answer({"object": "error", "message": "too long"}, 400), "(status 400): too long;"),
+    (json_answer({"error": {"message": 7}}, 503), "(status 503);"),
+    (json_answer(b"<html>Bad gateway</html>", 502, kind="text/html"), "(status 502);"),
+    (json_answer(b"[" * 100_000, 500), "(status 500);"),
+    (json_answer({"error": "..."}, 500), "(status 500);"),
+    (json_answer({"error": "\x1b[31m\u202ered\u0000\ud800 "}, 500), "(status 500): [31mred;"),
     (Answer(status=302, headers={"Location": "http://127.0.0.1:1/"}), REDIRECT),
     (Answer(status=307, headers={"Location": "file:///etc/passwd"}), REDIRECT),
 ]
@@ -125,18 +125,18 @@ EVENTS = [
     *((event, "invalid JSON") for event in (b"[1]", b"7", b"[" * 100_000, b'{"a":' * 100_000)),
     (b'{"a":' + b"9" * 5000 + b"}", "invalid JSON"),
     (b"", "Box returned no text"),
-    ({"error": {"message": "Out of memory."}}, "Box ended the run: Out of memory."),
-    *(({"error": error}, "Box ended the run.") for error in ([1], {"message": None})),
+    ({"error": {"message": "Out of memory."}}, "and ended the run: Out of memory;"),
+    *(({"error": error}, "Box reported an error and ended the run;") for error in ([1], {"message": None})),
     (b'{"x": "' + b"y" * 1_000_000 + b'"}', "an event of more than 1,000,000 characters"),
     ({"timings": {"predicted_n": 1, "predicted_ms": float("nan")}}, "(a time that runs backwards)"),
     ({"timings": {"predicted_n": 999, "predicted_ms": 1}}, "more tokens than requested"),
-    ({"timings": {"predicted_n": 1, "predicted_ms": 1, "draft_n": 500}}, "at most 128 can be shown"),
+    ({"timings": {"predicted_n": 1, "predicted_ms": 1, "draft_n": 500}}, "shows at most 128"),
 ]
 STREAMS = [
     (Answer([b"<html></html>"], kind="text/html"), "Box sent a web page"),
-    (json_answer({"choices": []}), "Box sent no stream of events"),
-    (replayed(GOOD, ends="never", kind="text/plain"), "Box sent no stream of events"),
-    *((answer, "The stream of Box ended before") for answer in (Answer(CUT), Answer(), GZIP)),
+    (json_answer({"choices": []}), "Box did not send a stream of events"),
+    (replayed(GOOD, ends="never", kind="text/plain"), "Box did not send a stream of events"),
+    *((answer, "The reply from Box ended before") for answer in (Answer(CUT), Answer(), GZIP)),
     (Answer(CUT, ends="cut"), LOST),
     *((answer, "Box returned no text") for answer in (streamed(), streamed({}, {"choices": []}))),
     *((streamed(event), words) for event, words in EVENTS),
@@ -171,14 +171,16 @@ def test_an_invalid_answer_is_refused_in_one_sentence(server, place, answer, wor
 )
 def test_addresses_and_folders_in_a_servers_message_are_kept_from_visitors(server, inner):
     server.stream = json_answer({"error": {"message": inner}}, 500)
-    assert refusal(server) == "Box refused the request (status 500)."
+    assert refusal(server).startswith("Box refused the request (status 500); try again")
     server.stream = streamed({"error": {"message": inner}})
-    assert refusal(server) == "Box ended the run."
+    assert refusal(server).startswith("Box reported an error and ended the run; try again")
 
 
 def test_the_messages_of_vllm_reach_the_visitor(server):
     server.stream = replayed("vllm-error-in-stream")
-    assert refusal(server).startswith("Box ended the run: The min_p and logit_bias sampling parameters")
+    assert refusal(server).startswith(
+        "Box reported an error and ended the run: The min_p and logit_bias sampling parameters"
+    )
     server.stream = Answer(replayed("vllm-error-400.json").parts, status=400, kind=JSON)
     assert "(status 400): max_tokens=5000 cannot be greater than" in refusal(server)
 
@@ -272,7 +274,7 @@ def test_the_hosts_key_is_sent_and_shown_to_nobody(monkeypatch, server):
     assert server.keys == [None, None, "Bearer sesame", "Bearer sesame"]
     assert "sesame" not in str(events) and "sesame" not in run.run.to_json()
     server.stream = json_answer({"error": "the key sesame is wrong"}, 401)
-    assert refusal(server) == "Box refused the request (status 401)."
+    assert refusal(server).startswith("Box refused the request (status 401); try again")
 
 
 ODD_TEXTS = [

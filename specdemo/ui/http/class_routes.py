@@ -73,7 +73,7 @@ def judge_with(service: RunService, address: str, code: str) -> Judge:
     def results(request: Mapping[str, Any], stop: Stop) -> Mapping[str, Any]:
         *_, last = [{}, *service.events(JobKind.CLASS, request, stop, None, visitor)]
         if last.get("type") != "class-judged":
-            raise UserError("The drafts were not judged; start another game.")
+            raise UserError("The drafts could not be verified; start the next game.")
         return last
 
     return lambda request, stop: run_in_threadpool(results, request, stop)
@@ -245,7 +245,7 @@ async def _content(request: Request, max_bytes: int) -> dict[str, Any]:
 def _after(request: Request) -> int:
     text = request.query_params.get("after", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 16:
-        raise UserError(f"after must be the number of a message, not {show(text)}.")
+        raise UserError(f"after must be the number of a message, got {show(text)}.")
     return int(text)
 
 

@@ -44,7 +44,9 @@ def check_query(page: gr.Blocks, path: str, query: Mapping[str, str]) -> None:
     if asked.startswith("heartbeat/"):
         _check_session(asked.removeprefix("heartbeat/"))
     if (named := _EVENT.fullmatch(asked)) and not is_pending(page, named["event"]):
-        raise RefusedError(404, "There is no such event, or its answer was already fetched.")
+        raise RefusedError(
+            404, "There is no such event, or the answer was fetched before; call the endpoint again."
+        )
 
 
 def check_body(page: gr.Blocks, path: str, body: bytes) -> None:
@@ -82,10 +84,12 @@ def _check_call(page: gr.Blocks, name: str, sent: dict[str, Any], by_name: bool)
 
 def _check_parameters(name: str, has_default: Mapping[str, bool], sent: dict[str, Any]) -> None:
     if any(parameter not in has_default for parameter in sent):
-        raise UserError(f"{name} has only these parameters: {', '.join(has_default)}.")
+        raise UserError(
+            f"{name} accepts only these parameters: {', '.join(has_default)}; leave out all others."
+        )
     for parameter, optional in has_default.items():
         if parameter not in sent and not optional:
-            raise UserError(f"{name} needs the parameter {parameter}.")
+            raise UserError(f"{name} needs the parameter {parameter}; add {parameter} to the request.")
 
 
 @lru_cache(maxsize=1)
@@ -107,20 +111,22 @@ def _check_direct(page: gr.Blocks, name: str, sent: dict[str, Any]) -> None:
         _check_session(sent["session_hash"])
     fn = _by_index(page, sent.get("fn_index"))
     if fn.queue:
-        raise RefusedError(404, f"This endpoint has a queue; post to {API}/call/ followed by its name.")
+        raise RefusedError(
+            404, f"This endpoint has a queue; post to {API}/call/NAME with the endpoint's name."
+        )
     _check_event(fn, sent)
 
 
 def _check_event(fn: BlockFunction, sent: dict[str, Any]) -> None:
     _check_count(sent, len(fn.inputs))
     if fn.collects_event_data and not isinstance(sent.get("event_data"), dict):
-        raise UserError("event_data must be an object, because this function handles an event of the page.")
+        raise UserError("event_data must be an object that describes the event on the page.")
 
 
 def _by_index(page: gr.Blocks, index: object) -> BlockFunction:
     there = functions(page)
     if not isinstance(index, int) or isinstance(index, bool) or index not in there or there[index].fn is None:
-        raise UserError("fn_index must be the number of one of this page's functions; reload the page.")
+        raise UserError("fn_index must be a number from this page's configuration; reload the page.")
     return there[index]
 
 
@@ -130,7 +136,7 @@ def _check_types(sent: dict[str, Any]) -> None:
             wanted = {list: "a list", str: "text", int: "a whole number", bool: "true or false"}[kinds[0]]
             raise UserError(f"{name} must be {wanted}.")
     if sent.get("batched"):
-        raise UserError("Batches are not allowed; leave “batched” out.")
+        raise UserError("Batches are not allowed; leave out “batched”.")
 
 
 def _check_session(session: object) -> None:
@@ -146,5 +152,5 @@ def _check_text(sent: dict[str, Any], name: str) -> None:
 def _check_count(sent: dict[str, Any], expected: int) -> None:
     count = len(sent["data"]) if "data" in sent else None
     if count != expected:
-        found = "is missing" if count is None else f"has {count:,}"
-        raise UserError(f"data must be a list of {expected} values, but {found}.")
+        found = "none" if count is None else f"{count:,}"
+        raise UserError(f"data must be a list of {expected} values, got {found}.")

@@ -35,7 +35,7 @@ MAX_BODY = 200_000
 SENTENCES = {
     404: "There is nothing at this address.",
     405: "This address does not accept this HTTP method.",
-    408: "The request took too long to arrive; send it again.",
+    408: "The request took too long to arrive; send the request again.",
     413: f"The request is too large; at most {MAX_BODY:,} bytes are accepted.",
     414: "The address is too long; shorten the prompt in it.",
     500: "The request failed inside the program; please try again.",

@@ -64,7 +64,7 @@ def parse_names(text: str, option: str = "--allow-host") -> tuple[str, ...]:
     for name in names:
         if not (_NAME.fullmatch(name) or _is_address(name)):
             raise UserError(
-                f"{option} must list names such as demo.example.org or *.example.org, not {show(name)}."
+                f"{option} must be host names such as demo.example.org or *.example.org, got {show(name)}."
             )
     return names
 
@@ -74,7 +74,9 @@ def parse_framers(text: str) -> tuple[str, ...]:
     names = parse_names(text, "--allow-frame")
     for name in names:
         if ":" in name:
-            raise UserError(f"--allow-frame must not list IPv6 addresses such as {show(name)}; use a name.")
+            raise UserError(
+                f"--allow-frame must not contain IPv6 addresses such as {show(name)}; use a host name."
+            )
     return names
 
 
@@ -85,7 +87,7 @@ def parse_root_path(text: str) -> str:
     if not found or (found["host"] and not name_in(found["host"])) or not root.isprintable():
         raise UserError(
             "--root-path must be a path such as /specdemo or an address such as "
-            f"https://example.org/specdemo, not {show(text)}."
+            f"https://example.org/specdemo, got {show(text)}."
         )
     return root
 
@@ -121,6 +123,6 @@ def require_networks(addresses: str) -> None:
             ipaddress.ip_network(address.strip())
         except ValueError:
             raise UserError(
-                "--trust-proxy must list addresses or networks such as 127.0.0.1,10.0.0.0/8, "
-                f"not {show(address)}."
+                "--trust-proxy must be IP addresses or networks such as 127.0.0.1,10.0.0.0/8, "
+                f"got {show(address)}."
             ) from None

@@ -113,7 +113,7 @@ async def posted(
             finally:
                 partial.forget(deadline)
     except TimeoutError:
-        raise RefusedError(408, "The request took too long to arrive; send it again.") from None
+        raise RefusedError(408, "The request took too long to arrive; send the request again.") from None
     return bytes(body)
 
 
@@ -141,7 +141,7 @@ def require_few_values(body: bytes, max_values: int) -> None:
     A million empty lists take only three megabytes, but parsing them would stop all of Python for a second.
     """
     if sum(map(body.count, (b"[", b"{", b","))) > max_values:
-        raise UserError(f"The request has too many values; at most {max_values:,} are allowed.")
+        raise UserError(f"The request contains too many values; send at most {max_values:,} values.")
 
 
 def _refuse_constant(name: str) -> None:
@@ -153,11 +153,13 @@ def _check_values(sent: dict[str, Any]) -> None:
     level: list[Any] = [sent]
     for _ in range(MAX_DEPTH):
         if any(isinstance(value, float) and not math.isfinite(value) for value in level):
-            raise UserError("The request has a number that is too large; send a smaller one.")
+            raise UserError("The request contains a number that is too large; send a smaller number.")
         # This test of Gradio covers its newer one, which would fail if "meta" is not an object.
         if any(map(is_file_obj, level)):
-            raise UserError("This page does not accept file uploads or file paths.")
+            raise UserError(
+                "This page does not accept file uploads or file paths; leave files out of the request."
+            )
         holders = [value for value in level if isinstance(value, list | dict)]
         level = [part for one in holders for part in (one.values() if isinstance(one, dict) else one)]
     if level:
-        raise UserError(f"The request is nested too deeply; at most {MAX_DEPTH} levels are allowed.")
+        raise UserError(f"The request is nested too deeply; use at most {MAX_DEPTH} levels.")

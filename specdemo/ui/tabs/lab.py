@@ -67,7 +67,7 @@ def _inputs() -> dict[str, gr.components.Component]:
         "k": gr.Number(USUAL_K, label="Draft length", precision=0, **hidden),
         "temperature": gr.Number(0.0, label="Temperature", **hidden),
         "max_new_tokens": gr.Number(NEW_TOKENS, label="New tokens per run", precision=0, **hidden),
-        "prompts": gr.Number(PROMPTS, label="Built-in prompts per point", precision=0, **hidden),
+        "prompts": gr.Number(PROMPTS, label="Number of built-in prompts", precision=0, **hidden),
         "prompt": gr.Textbox("", label="Your own prompt", **hidden),
         "mode": gr.Radio(list(map(str, Mode)), value=str(Mode.CHAT), label="Prompt mode", **hidden),
         "seed": gr.Number(0, label="Seed", precision=0, **hidden),

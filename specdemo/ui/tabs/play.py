@@ -53,8 +53,8 @@ def build_play(service: RunService, pair: gr.Dropdown) -> Stops:
         gr.Textbox(label="Starting text", visible=False),
         gr.Textbox(label="First player's draft", visible=False),
         gr.Textbox("", label="Second player's draft", visible=False),
-        gr.JSON([], label="Token ids so far", visible=False),
-        gr.JSON({}, label="Scores by drafter", visible=False),
+        gr.JSON([], label="Written token ids", visible=False),
+        gr.JSON({}, label="Scores of all drafters", visible=False),
         pair,
     ]
     jobs.wire(stops, play_endpoint(service, stops), [(send, inputs)], board, stop, VALUES)
