@@ -85,7 +85,8 @@ def test_text_and_lines_are_large_enough_for_a_projector(charts):
 
 FILL = """
 import { readFileSync } from "node:fs";
-const [theory, { fillTheory }] = await Promise.all(["theory", "theory_chart"].map((name) => import(`${process.argv[1]}/${name}.js`)));
+const theory = await import(`${process.argv[1]}/theory.js`);
+const { fillTheory } = await import(`${process.argv[1]}/theory_chart.js`);
 const { figure, point, run, maxK } = JSON.parse(readFileSync(0));
 fillTheory(figure, point, run, maxK);
 const { speedup, k } = theory.bestDraftLength(point, maxK);
