@@ -196,8 +196,8 @@ def short_context():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (failing_template, "^The target's chat template fails: No visitors; choose raw"),
-        (short_context, "too long for the target, which reads fewer than 32 tokens: "),
+        (failing_template, "^The target's chat template fails: No visitors; set the prompt mode"),
+        (short_context, "can read at most 31 tokens, but these prompts are longer: "),
     ],
 )
 @pytest.mark.parametrize("name", MEASUREMENTS)

@@ -183,7 +183,7 @@ def test_texts_of_another_target_are_refused(tmp_path):
     for _ in range(2):
         claim_folder(tmp_path, "one")
     for use in (claim_folder, load_texts):
-        with pytest.raises(UserError, match="texts of another target, one"):
+        with pytest.raises(UserError, match="written by another target, one"):
             use(tmp_path, "other")
 
 
