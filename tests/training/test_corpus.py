@@ -192,7 +192,7 @@ def test_a_damaged_name_of_the_target_is_refused_and_kept(tmp_path, content):
     named = tmp_path / "target.json"
     named.write_bytes(content)
     for use in (claim_folder, load_texts):
-        with pytest.raises(UserError, match=r"target\.json is damaged; delete it if one wrote"):
+        with pytest.raises(UserError, match=r"target\.json is damaged; delete this file if one wrote"):
             use(tmp_path, "one")
     assert named.read_bytes() == content
 

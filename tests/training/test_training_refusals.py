@@ -53,8 +53,8 @@ def test_a_damaged_file_of_a_training_is_named_before_anything_is_loaded(
 @pytest.mark.parametrize(
     ("number", "to_do"),
     [
-        (errno.ENOSPC, "free some space and run the same command with --resume"),
-        (errno.EDQUOT, "free some space and run the same command with --resume"),
+        (errno.ENOSPC, "free some space, then run the same command with --resume"),
+        (errno.EDQUOT, "free some space, then run the same command with --resume"),
         (errno.EACCES, "choose another folder for --out"),
         (errno.EROFS, "choose another folder for --out"),
         (errno.ENOTDIR, "choose another folder for --out"),
@@ -94,7 +94,7 @@ def test_an_error_of_torchs_writer_is_reported_as_a_full_disk(tmp_path, monkeypa
         raise RuntimeError("file write failed")
 
     monkeypatch.setattr(torch, "save", failing)
-    with pytest.raises(UserError, match=r"Cannot use .*text: file write failed; free some space and run"):
+    with pytest.raises(UserError, match=r"Cannot use .*text: file write failed; free some space, then run"):
         save_atomically({}, tmp_path / "text")
 
 
