@@ -151,8 +151,8 @@ def seconds_spent(folder: Path) -> float:
         if 0 <= seconds < math.inf:
             return seconds
     raise UserError(
-        f"{path} does not contain a number of seconds; write the time that writing has taken so far into "
-        "this file, such as 60."
+        f"{path} is damaged; write into this file the number of seconds that writing has taken so far, such "
+        "as 60."
     )
 
 

