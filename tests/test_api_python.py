@@ -41,7 +41,7 @@ def test_two_saved_models_make_a_pair(tmp_path_factory):
     assert (pair.precision, pair.device.type) == ("fp32", "cpu")
     totals = specdemo.compare(pair, PROMPT, **SETTINGS).totals
     assert totals["identical"] and totals["alpha_compared"] > 0
-    with pytest.raises(specdemo.UserError, match="choose a draft for this target"):
+    with pytest.raises(specdemo.UserError, match="choose a draft model for"):
         specdemo.load_pair(folders[0])
 
 
@@ -74,7 +74,7 @@ def test_a_comparison_is_a_whole_run_with_figures_that_can_be_saved(pair):
 def test_bad_settings_are_refused_at_once_in_a_sentence(pair, function):
     with pytest.raises(specdemo.UserError, match=r"^k must be from 1 to 12, not 99\.$"):
         function(pair, PROMPT, k=99)
-    with pytest.raises(specdemo.UserError, match=r"^Unknown setting 'temprature'; leave it out\.$"):
+    with pytest.raises(specdemo.UserError, match=r"^Unknown setting 'temprature'; correct the name"):
         function(pair, PROMPT, temprature=0.8)
 
 

@@ -77,10 +77,14 @@ class Bench:
         # A table of another kind may fail anywhere in the summary.
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
-                f"{self._out} exists and is not a bench; choose another name for --out."
+                f"{self._out} exists, but contains no results of `specdemo bench`; choose another file for "
+                "--out."
             ) from error
         if settings != asdict(self._settings):
-            raise UserError(f"{self._out} contains a bench with different settings; choose another --out.")
+            raise UserError(
+                f"{self._out} contains results measured with different settings; choose another file for "
+                "--out, or use the same settings again."
+            )
         return rows
 
 

@@ -105,8 +105,8 @@ def suited(pair: Pair, prompts: Iterable[Prompt]) -> list[Prompt]:
     if long:
         names = first_names([inside_sentence(name) for name in long], MAX_NAMED)
         raise UserError(
-            f"These prompts are too long for the target, which reads fewer than {most:,} tokens: {names}. "
-            "Leave them out, or choose another target."
+            f"The target can read at most {most - 1:,} tokens, but these prompts are longer: {names}. "
+            "Shorten or remove these prompts, or choose another target."
         )
     return found
 

@@ -201,7 +201,9 @@ class PeerProcess:
             return self._pipe.recv()
         except EOFError:
             self.close()
-            raise UserError(f"{self._package} crashed; uninstall it and run the bench again.") from None
+            raise UserError(
+                f"The library {self._package} crashed; uninstall this library, then run the bench again."
+            ) from None
 
     def _signal(self, name: str) -> None:
         if hasattr(signal, name) and self._process.pid:  # Windows has neither SIGSTOP nor SIGCONT

@@ -44,9 +44,11 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
     A draft with a reduced vocabulary is written as a plain model with a head over the whole vocabulary.
     """
     if pair.device.type != "cpu":
-        raise UserError(f"--peers runs on the CPU, not on {pair.device.type}; add --device cpu.")
+        raise UserError(
+            f"--peers works only on a CPU, but the device is {pair.device.type}; add --device cpu."
+        )
     if draft == NONE:
-        raise UserError("--peers needs a draft model; choose one with --draft.")
+        raise UserError("--peers needs a draft model; choose a draft model with --draft.")
     if target == BUILT_IN:
         target, gguf = str(builtin_target()), gguf or builtin_gguf()
     draft_path = BUILT_IN_DRAFT if draft == BUILT_IN else Path(draft)
@@ -110,7 +112,7 @@ class PeerBench:
     def __init__(self, prompts: list[Prompt], settings: Settings, out: Path):
         settings.check(prompts)
         if out.exists():
-            raise UserError(f"{out} exists; choose another name for --out.")
+            raise UserError(f"{out} already exists; choose another file for --out.")
         self._prompts, self._settings, self._out = prompts, settings, out
         self._rows: list[dict[str, Any]] = []
 

@@ -73,14 +73,19 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
         # JSON may contain line separators such as U+2028, at which splitlines would split.
         lines = data.decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read the prompts from {path}: {reason_of(error)}.") from error
+        raise UserError(
+            f"Cannot read the prompts from {path}: {reason_of(error)}; choose another file."
+        ) from error
     if len(data) > MAX_BYTES:
-        raise UserError(f"{path} is larger than {MAX_BYTES / 1e6:.0f} MB; choose a file of prompts.")
+        raise UserError(f"{path} is too large; choose a file of at most {MAX_BYTES / 1e6:.0f} MB.")
     prompts = [_prompt(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
-        raise UserError(f"{path} contains no prompts; write one JSON object per line.")
+        raise UserError(
+            f"{path} contains no prompts; write one JSON object per line, with the keys id, category, mode "
+            "(chat or raw) and prompt."
+        )
     if len({prompt.id for prompt in prompts}) < len(prompts):
-        raise UserError(f"Two prompts in {path} have the same id; change one of them.")
+        raise UserError(f"Two prompts in {path} have the same id; give each prompt an id of its own.")
     if limit is not None and limit < 1:
         raise UserError(f"--limit must be at least 1, got {limit}.")
     if limit is None or limit >= len(prompts):
@@ -95,6 +100,7 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
         Mode(prompt.mode)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
-            f'{path}, line {number}: expected {{"id", "category", "mode": "chat"|"raw", "prompt"}}.'
+            f"Line {number} of {path} is not a prompt; write a JSON object with the keys id, category, mode "
+            "(chat or raw) and prompt."
         ) from error
     return prompt

@@ -22,10 +22,10 @@ from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE
 BAR_GAP = 0.18  # share of each bar's slot that stays empty
 LEAD_SIZE = 13  # diameter in pixels of the mark at the end of a line
 BESIDE_HELP = 0.95  # right end of the race's legend, as a share of the width; the help button is to its right
-# Layout changes that give the legend of the race its own row on narrow screens.
-RACE_NARROW = {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": 54}}
+# On narrow screens, the legend of the race is a column to the right of the title, with a row for each lane.
+RACE_NARROW = {"legend": {"orientation": "v"}, "margin": {"t": 78}}
 ROUND_HOVER = {"unifiedhovertitle": {"text": "round %{x}"}}
-LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft alone"}
+LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft model"}
 SELECTED = "selected"  # the shape that marks the selected round; the browser moves it
 NO_BASELINE = "no-baseline"  # the annotation that the browser shows if a run has no baseline
 

@@ -14,8 +14,8 @@ from specdemo.models.execution import CausalLM
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.n_gram import NGramTable
 from specdemo.models.runtime import ModelRuntime, Runtime
-from specdemo.records.drafter_kinds import DRAFT, NEEDED_NAMES, DrafterKind
-from specdemo.records.limits import UserError
+from specdemo.records.drafter_kinds import DRAFT, DrafterKind
+from specdemo.records.limits import UserError, missing_part
 
 if TYPE_CHECKING:
     from specdemo.models.compiled.feature import CompiledFeatureDraft
@@ -53,7 +53,10 @@ def make_local(spec: DrafterSpec) -> Drafter:
     """Return a new drafter whose drafts are on its model's device."""
     kind = spec.kind
     if not kind.module:
-        raise UserError("Only a watched server uses its own drafter; choose another drafter.")
+        raise UserError(
+            f'The drafter "{kind.name}" works only when specdemo watches a model server; choose another '
+            "drafter."
+        )
     if kind.needs and getattr(spec, kind.needs) is None:
-        raise UserError(f"This pair has no {NEEDED_NAMES[kind.needs]}; choose another drafter.")
+        raise missing_part(kind)
     return import_module(f"specdemo.drafters.{kind.module}").make(spec)

@@ -40,7 +40,7 @@ class Prefill:
         tokens, limit = len(prompt_ids), target.max_context
         if tokens >= limit:
             raise UserError(
-                f"The prompt has {tokens:,} tokens, but the target reads fewer than {limit:,}; "
+                f"The prompt has {tokens:,} tokens, but the target can read at most {limit - 1:,}; "
                 "shorten the prompt."
             )
         ids = list(prompt_ids[:-1])

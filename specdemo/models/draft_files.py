@@ -46,7 +46,7 @@ def save_weights(state: dict[str, Tensor], folder: Path) -> None:
                 new.rename(folder / new.name)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or reason_of(error)
-        raise UserError(f"Cannot write {folder}: {reason}; choose another place.") from error
+        raise UserError(f"Cannot write {folder}: {reason}; choose another folder.") from error
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:

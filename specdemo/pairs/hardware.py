@@ -52,7 +52,7 @@ def chosen_device(name: str | None) -> torch.device:
         place = torch.device(name or best)
         torch.empty(1, device=place)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"The device {name!r} cannot be used here; choose {best}.") from error
+        raise UserError(f"The device {name!r} is not available on this machine; choose {best}.") from error
     return place
 
 
@@ -160,8 +160,9 @@ def plan(free: Mapping[str, int], target_bytes: int, draft_bytes: int) -> Placem
     left = {**free, freest: free[freest] - draft_bytes}
     if left[freest] < 0 or target_bytes > sum(left.values()):
         raise UserError(
-            f"These models need {(target_bytes + draft_bytes) / GB:.0f} GB and the {len(free)} devices here "
-            f"have {sum(free.values()) / GB:.0f} GB free; choose smaller models."
+            f"These models need {(target_bytes + draft_bytes) / GB:.0f} GB of memory, but the {len(free)} "
+            f"devices of this machine have only {sum(free.values()) / GB:.0f} GB free; choose smaller "
+            "models."
         )
     return Placement(next(iter(free)), freest, left)
 

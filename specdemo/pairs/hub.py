@@ -46,19 +46,21 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
         )
     if Path(name).is_dir():
         if revision is not None:
-            raise UserError(f"{name} is a folder, so it has no revision {revision}; omit the revision.")
+            raise UserError(
+                f"{name} is a folder, and folders have no revisions; leave out the revision {revision}."
+            )
         folder = Path(name)
     else:
         folder = _from_hub(name, revision, progress)
     if (folder / "adapter_config.json").is_file():
         raise UserError(
-            f"{name} is an adapter of another model; merge it into that model and save the result as "
-            "safetensors."
+            f"{name} is an adapter, not a whole model; merge the adapter into the base model, and save the "
+            "merged model as safetensors."
         )
     if not any(folder.glob("*.safetensors")):
         raise UserError(
-            f"{name} contains no safetensors files, and GGUF files and pickles cannot be loaded; choose a "
-            "checkpoint that was saved as safetensors."
+            f"{name} contains no safetensors files, the only kind that can be loaded; choose a checkpoint "
+            "that was saved as safetensors."
         )
     return Files(name, folder, folder.name if COMMIT.fullmatch(folder.name) else None)
 
@@ -112,8 +114,8 @@ def _require_room(name: str, size: int) -> None:
     free = shutil.disk_usage(there).free
     if size > free:
         raise UserError(
-            f"{name} needs {size / MB:,.0f} MB, but the disk has {free / MB:,.0f} MB left; free some space "
-            f"in {cache}, or choose a smaller model."
+            f"{name} needs {size / MB:,.0f} MB, but the disk of {cache} has only {free / MB:,.0f} MB free; "
+            "free some disk space, or choose a smaller model."
         )
 
 

@@ -1,4 +1,4 @@
-"""The lanes of a pair's runs (speculative, target alone, draft alone), their race and their calibration."""
+"""The lanes of a pair's runs (see ``charts.stage.LANE_NAMES``), their race and their calibration."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -131,7 +131,10 @@ class Lanes:
         """Return the rounds of a new lane of the draft model alone: one token per pass, as target ids."""
         pair = self.pair
         if pair.draft is None:
-            raise UserError("This pair has no draft model; leave out the lane of the draft model alone.")
+            raise UserError(
+                "This run has no draft model, so only the target can run alone; leave out the draft model "
+                "alone."
+            )
         runtime = (
             ModelRuntime(pair.draft)
             if pair.id_map is None
@@ -139,8 +142,8 @@ class Lanes:
         )
         if len(prompt_ids) >= runtime.max_context:
             raise UserError(
-                f"The prompt has {len(prompt_ids):,} tokens, but the draft model reads fewer than "
-                f"{runtime.max_context:,}; shorten the prompt, or leave out the draft model alone."
+                f"The prompt has {len(prompt_ids):,} tokens, but the draft model can read at most "
+                f"{runtime.max_context - 1:,}; shorten the prompt, or do not run the draft model alone."
             )
         runtime.prepare(run_capacity(len(prompt_ids), config.max_new_tokens), 1)
         return self._alone(runtime, config, prompt_ids, stop)

@@ -174,7 +174,9 @@ def _require_usable(sources: Sources, checked_on: str | None) -> torch.device:
     device = sources.device
     place = chosen_device(device) if checked_on is None else torch.device(device or best_device())
     if precision == ROUNDED and place.type != "cpu":
-        raise UserError(f"{precision} runs only on the CPU; choose bf16 or fp32 on {place}.")
+        raise UserError(
+            f"Precision {precision} works only on a CPU, but the device is {place}; choose bf16 or fp32."
+        )
     return place
 
 

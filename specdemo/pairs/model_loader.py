@@ -86,7 +86,7 @@ class Loader:
         if shards is None:
             model.to(self.checked_on or getattr(self.placement, role))
         elif {"cpu", "disk"} & set(map(str, model.hf_device_map.values())):
-            raise UserError(f"{files.name} does not fit on the GPUs here; choose a smaller model.")
+            raise UserError(f"{files.name} does not fit into the memory of the GPUs; choose a smaller model.")
         model.eval()
         if not can_fuse(model):  # FusedLlama needs no check: it can always roll back
             require_rollback(role, files.name, model)
@@ -176,12 +176,14 @@ class Loader:
             return FusedLlama(model) if can_fuse(model) else model
         if rounded and not can_fuse(model) and linear_share(model) < MIN_LINEAR_SHARE:
             raise UserError(
-                f"int8 needs linear layers, and most weights of {type(model).__name__} are in other layers; "
-                "choose bf16 or fp32."
+                f"Precision int8 needs linear layers, but most weights of {type(model).__name__} are in "
+                "other layers; choose bf16 or fp32."
             )
         uncompiled = missing()
         if uncompiled is not None and rounded:
-            raise UserError(f"int8 needs compiled passes, but {uncompiled}; choose auto.")
+            raise UserError(
+                f"Precision int8 needs compiled passes, but {uncompiled}; set the precision to auto."
+            )
         if uncompiled is not None:
             _log.warning("Passes are not compiled, because %s.", uncompiled)
             return model.float()
@@ -235,7 +237,7 @@ def _trained(what: str, kind: str, path: Path) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"Cannot load {what} for this target from {path} ({reason_of(error)}); choose a folder that "
-            f"`specdemo train --kind {kind}` wrote for it."
+            f"`specdemo train --kind {kind}` wrote for this target."
         ) from error
 
 
@@ -276,8 +278,8 @@ def load_causal_lm(path: str, name: str | None = None, **options: Any) -> PreTra
     )
     if faults := loading_faults(model, found):
         raise UserError(
-            f"Cannot load {name or path}: its weights are not those of the {type(model).__name__} that its "
-            f"configuration describes ({faults}); choose a complete checkpoint of a causal language model."
+            f"Cannot load {name or path}: the weights do not match the {type(model).__name__} in the "
+            f"configuration ({faults}); choose a complete checkpoint of a causal language model."
         )
     return model
 
@@ -292,15 +294,19 @@ def loading(loader: Callable[..., Any], path: str, name: str | None = None, **op
         with _ONE_AT_A_TIME:
             return loader(path, trust_remote_code=False, **options)
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise UserError(f"{name} does not fit into memory here; choose a smaller model.") from error
+        raise UserError(
+            f"{name} does not fit into the memory of this machine; choose a smaller model."
+        ) from error
     except Exception as error:  # each library that reads files raises errors of its own
         if error.args == (ATTENTION,):  # raised by models that do not support registered attentions
-            raise UserError(f"{name} does not let its attention be replaced; {PLAIN}.") from error
+            raise UserError(
+                f"{name} computes attention in a way that specdemo cannot replace; {PLAIN}."
+            ) from error
         if "conversion of the weights" in str(error):  # transformers names the tensors only in its log
             raise UserError(
-                f"Cannot load {name}: tensors of its layers are missing or have the wrong shape; choose a "
+                f"Cannot load {name}: tensors of some layers are missing or have the wrong shape; choose a "
                 "complete checkpoint of a causal language model."
             ) from error
         raise UserError(
-            f"Cannot load {name}: {reason_of(error)}. Check the name or folder and the connection."
+            f"Cannot load {name}: {reason_of(error)}; check the name or folder, and the internet connection."
         ) from error

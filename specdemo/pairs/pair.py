@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 PROBE = "Xylophone7"  # no template contains or escapes it
 MAX_REASON = 200
-ADVICE = "choose raw continuation or another target"
+CONTINUE = 'set the prompt mode to "continue" (--raw on the command line)'
+ADVICE = f"{CONTINUE}, or choose another target"
 Stop = Callable[[], bool]  # called regularly; if it returns True, the current work ends
 
 
@@ -102,7 +103,7 @@ class Pair:
     def prompt_ids(self, config: RunConfig) -> list[int]:
         """Return the ids of the prompt, with the chat template in chat mode, if the target can read them."""
         if config.mode is Mode.CHAT and not self.chats:
-            raise UserError(f"{self.target_name} has no chat template; choose raw continuation.")
+            raise UserError(f"{self.target_name} has no chat template; {CONTINUE}.")
         ids = encode_prompt(self.tokenizer, config.prompt, config.mode)
         if not ids:
             raise UserError("The prompt is empty; write something for the models to continue.")
@@ -110,12 +111,12 @@ class Pair:
         if unknown is not None:
             piece = show(self.tokenizer.convert_ids_to_tokens(unknown))
             raise UserError(
-                f"{self.target_name} has no embedding for the token {piece} in this prompt; leave it out or "
-                "choose another target."
+                f"{self.target_name} has no embedding for the token {piece} in this prompt; remove this "
+                "token from the prompt, or choose another target."
             )
         if len(ids) >= (most := readable_positions(self.target.config)):
             raise UserError(
-                f"The prompt has {len(ids):,} tokens, but the target reads fewer than {most:,}; "
+                f"The prompt has {len(ids):,} tokens, but the target can read at most {most - 1:,}; "
                 "shorten the prompt."
             )
         return ids

@@ -12,10 +12,9 @@ from specdemo.records.drafter_kinds import (
     FEATURE_DRAFT_HEAD,
     KINDS,
     N_GRAM_TABLE,
-    NEEDED_NAMES,
     drafters_with,
 )
-from specdemo.records.limits import AUTO_PRECISION, UserError
+from specdemo.records.limits import AUTO_PRECISION, UserError, missing_part
 
 NONE = "none"  # the value of ``Sources.draft`` for a pair without a draft model
 
@@ -61,11 +60,12 @@ class Sources:
         """Check that the draft fits the target, and that the pair has the parts that ``drafters`` need."""
         if self.draft == BUILT_IN and self.target != BUILT_IN:
             raise UserError(
-                "The built-in draft model fits only the built-in target; choose a draft for this target."
+                "The built-in draft model fits only the built-in target; choose a draft model for "
+                f"{self.target}."
             )
-        for part in (KINDS[name].required for name in drafters):
-            if part and part not in self.parts:
-                raise UserError(f"This pair has no {NEEDED_NAMES[part]}; choose another drafter.")
+        for kind in (KINDS[name] for name in drafters):
+            if kind.required and kind.required not in self.parts:
+                raise missing_part(kind)
 
     @property
     def drafters(self) -> tuple[str, ...]:
@@ -93,7 +93,8 @@ def draft_files(sources: Sources, progress: Progress) -> Files | None:
         return fetch_checkpoint(sources.draft, sources.draft_revision, progress)
     if not BUILT_IN_DRAFT.is_dir():
         raise UserError(
-            f"The built-in draft model is missing ({BUILT_IN_DRAFT}); reinstall specdemo, or choose a draft."
+            f"The built-in draft model is missing ({BUILT_IN_DRAFT}); reinstall specdemo, or choose another "
+            "draft model."
         )
     found = fetch_checkpoint(str(BUILT_IN_DRAFT), sources.draft_revision, progress)
     return replace(found, name="distilled draft")

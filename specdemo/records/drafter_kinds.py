@@ -39,8 +39,10 @@ DRAFT_MODEL, FEATURE_DRAFT, EARLY_EXIT = "draft-model", "feature-draft", "early-
 PROMPT_LOOKUP, N_GRAM, SCRIPTED = "prompt-lookup", "n-gram", "scripted"
 SERVER = "server"
 """The unknown drafter of a watched server. This program cannot create it."""
-_COPIED, _NO_REPEAT = "it was copied from earlier text", "the text repeats nothing that could be copied"
-_USUAL, _UNKNOWN = "it is what usually follows in the target's own text", "no word of it is in the table"
+_COPIED = "the draft token was copied from earlier text"
+_NO_REPEAT = "the text contains no repetition that could be copied"
+_USUAL = "the draft token is the one that usually follows in the target's own text"
+_UNKNOWN = "the n-gram table contains no continuation of this text"
 
 _TABLE = (
     DrafterKind(
@@ -54,7 +56,7 @@ _TABLE = (
     DrafterKind(
         PROMPT_LOOKUP,
         "prompt lookup",
-        "Copies what followed the same words earlier in the text. Costs nothing.",
+        "Copies the tokens that followed the same words earlier in the text. Takes almost no time.",
         "prompt lookup",
         "lookup",
         computes=False,
@@ -64,7 +66,7 @@ _TABLE = (
     DrafterKind(
         N_GRAM,
         "n-gram table",
-        "Looks up what usually follows in the target's own text. Costs nothing.",
+        "Looks up the tokens that usually follow in the target's own text. Takes almost no time.",
         "the n-gram table",
         "n_gram",
         needs=N_GRAM_TABLE,
@@ -75,7 +77,7 @@ _TABLE = (
     DrafterKind(
         "lookup+n-gram",
         "lookup, then n-gram table",
-        "Copies where the text repeats itself, else uses the n-gram table.",
+        "Copies earlier tokens if the text repeats itself, and otherwise uses the n-gram table.",
         "lookup, then the n-gram table",
         "lookup",
         computes=False,
@@ -87,7 +89,7 @@ _TABLE = (
     DrafterKind(
         "lookup+model",
         "lookup, then draft model",
-        "Copies where the text repeats itself, else uses the draft model.",
+        "Copies earlier tokens if the text repeats itself, and otherwise uses the draft model.",
         "lookup, then {draft}",
         "lookup",
         fallback=DRAFT_MODEL,
@@ -96,7 +98,7 @@ _TABLE = (
     DrafterKind(
         FEATURE_DRAFT,
         "feature draft",
-        "A small head drafts from the target's own hidden states.",
+        "A small network drafts from the target's own hidden states.",
         "the feature draft",
         "feature",
         needs=FEATURE_DRAFT_HEAD,
@@ -104,7 +106,7 @@ _TABLE = (
     DrafterKind(
         "lookup+feature",
         "lookup, then feature draft",
-        "Copies where the text repeats itself, else uses the feature draft.",
+        "Copies earlier tokens if the text repeats itself, and otherwise uses the feature draft.",
         "lookup, then the feature draft",
         "lookup",
         fallback=FEATURE_DRAFT,
@@ -113,7 +115,7 @@ _TABLE = (
     DrafterKind(
         EARLY_EXIT,
         "early exit",
-        "The target's own first layers draft. No second model, but costly steps.",
+        "The target's first layers draft. Needs no second model, but each draft step is slow.",
         "the target's first layers",
         "early_exit",
         advanced=True,
@@ -125,13 +127,13 @@ _TABLE = (
         "a script",
         "scripted",
         computes=False,
-        source="a script wrote it",
+        source="the draft token comes from a script",
         offered=False,
     ),
     DrafterKind(
         SERVER,
         "the server's own",
-        "The drafter, rule and draft length that the server was started with.",
+        "The drafter, rule and draft length that were set when the server was started.",
         "the server's own drafter",
         "",
         offered=False,

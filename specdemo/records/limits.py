@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
-from specdemo.records.drafter_kinds import KINDS, SCRIPTED
+from specdemo.records.drafter_kinds import KINDS, NEEDED_NAMES, SCRIPTED, DrafterKind
 from specdemo.records.trace import AUTO, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, Mode, Rule, RunConfig
 
 MAX_K = 12
@@ -65,9 +65,10 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     rule = choice(raw, "rule", Rule, Rule.GREEDY if greedy else Rule.REJECTION)
     if greedy != (rule is Rule.GREEDY):
         raise UserError(
-            f"The {rule} rule needs a temperature of {GREEDY_BELOW:g} or more; raise it or choose greedy."
+            f"The {rule} rule needs a temperature of {GREEDY_BELOW:g} or more; raise the temperature, or "
+            "choose the greedy rule."
             if greedy
-            else "The greedy rule needs temperature 0; set it to 0 or choose one of: "
+            else "The greedy rule needs temperature 0; set the temperature to 0, or choose one of: "
             f"{', '.join(SAMPLED_RULES)}."
         )
     drafter = raw.get("drafter", RunConfig.drafter)
@@ -95,7 +96,7 @@ def _text(raw: Mapping[str, Any], name: str, max_chars: int) -> str:
     if not isinstance(text, str):
         raise UserError(f"The {name} must be text, not {show(text)}.")
     if len(text) > max_chars:
-        raise UserError(f"The {name} has {len(text):,} characters; shorten it to {max_chars:,}.")
+        raise UserError(f"The {name} has {len(text):,} characters; shorten the {name} to {max_chars:,}.")
     require_readable(name, text)
     return text
 
@@ -119,24 +120,31 @@ def _draft_length(raw: Mapping[str, Any]) -> int | Literal["auto"]:
 def _script(raw: Mapping[str, Any], drafter: str) -> str:
     script = _text(raw, "script", MAX_SCRIPT_CHARS)
     if script and drafter != SCRIPTED:
-        raise UserError("A script needs the scripted drafter; choose it or leave the script out.")
+        raise UserError("A script needs the scripted drafter; choose this drafter, or leave out the script.")
     if drafter == SCRIPTED and not script:
-        raise UserError("The scripted drafter needs a script; write the text it should propose.")
+        raise UserError(
+            "The scripted drafter needs a script; write the text that the drafter should propose."
+        )
     return script
 
 
 def require_known(raw: Mapping[str, Any], known: Iterable[str]) -> None:
     if unknown := sorted(set(map(str, raw)) - set(known)):
-        raise UserError(f"Unknown setting {show(unknown[0])}; leave it out.")
+        raise UserError(f"Unknown setting {show(unknown[0])}; correct the name, or leave out this setting.")
 
 
 def require_readable(name: str, text: str) -> None:
     """Refuse lone surrogates, and control characters other than tabs and line breaks."""
     if not text.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in text):
-        raise UserError(f"The {name} has half of a character pair (a lone surrogate); paste the text again.")
+        raise UserError(
+            f"The {name} contains a broken character, such as half of an emoji (a lone surrogate); delete "
+            "this character, or paste the text again."
+        )
     if control := _CONTROL.search(text):
-        place = f"U+{ord(control[0]):04X} as its character {control.start() + 1:,}"
-        raise UserError(f"The {name} has the control character {place}; remove it.")
+        raise UserError(
+            f"The {name} contains the control character U+{ord(control[0]):04X} at position "
+            f"{control.start() + 1:,}; remove this character."
+        )
 
 
 def without_direction_marks(value: Any) -> Any:
@@ -208,6 +216,12 @@ def reason_of(error: BaseException) -> str:
     """Return the first line of an error's message without its final mark; the error's type if it is empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:200].rstrip(" .:;!")
+
+
+def missing_part(kind: DrafterKind) -> UserError:
+    return UserError(
+        f"No {NEEDED_NAMES[kind.required]} is available for the drafter {kind.name}; choose another drafter."
+    )
 
 
 def unknown_pair(name: object, names: Iterable[str]) -> UserError:

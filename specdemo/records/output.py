@@ -76,13 +76,13 @@ def require_writable(path: Path) -> None:
     """Check that the file ``path`` can be written, without creating it."""
     try:
         if path.is_dir():
-            raise UserError(f"Cannot write {path}: it is a folder; choose a file in it.")
+            raise UserError(f"Cannot write {path}: this path is a folder; choose a file in this folder.")
         if path.is_file():
             path.open("ab").close()
         if path.is_file() or not path.exists():
             tempfile.TemporaryFile(dir=path.resolve().parent).close()
         elif not os.access(path, os.W_OK):  # opening a pipe would wait for its reader
-            raise UserError(f"Cannot write {path}: permission denied; choose another place.")
+            raise UserError(f"Cannot write {path}: permission denied; choose another path.")
     except OSError as error:
         raise _cannot_write(path, error) from error
 
@@ -90,7 +90,7 @@ def require_writable(path: Path) -> None:
 def require_regular(path: Path) -> None:
     """Check that ``path`` is a file or missing, for a file that is read before it is written."""
     if path.exists() and not path.is_file():
-        raise UserError(f"Cannot write {path}: it is not a regular file; choose another place.")
+        raise UserError(f"Cannot write {path}: this path is not a regular file; choose another path.")
 
 
 def require_writable_folder(folder: Path) -> None:
@@ -130,7 +130,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> UserError:
-    to_do = "free some space or choose another place" if disk_is_full(error) else "choose another place"
+    to_do = "free some space or choose another path" if disk_is_full(error) else "choose another path"
     return UserError(f"Cannot write {path}: {error.strerror}; {to_do}.")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from specdemo.asset_paths import RECORDINGS
 from specdemo.records import trace_file
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, show
 from specdemo.records.trace import Rule, Run
 
 FOLDER = RECORDINGS
@@ -45,8 +45,8 @@ def names() -> list[str]:
 
 def load(name: str) -> Run:
     if name not in names():
-        choice = f"choose one of: {', '.join(names())}" if names() else "none are installed"
-        raise UserError(f"There is no recording of that name; {choice}.")
+        choice = f"choose one of: {', '.join(names())}" if names() else "no recordings are installed"
+        raise UserError(f"There is no recording named {show(name)}; {choice}.")
     return _load(FOLDER / f"{name}.json")
 
 

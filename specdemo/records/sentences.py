@@ -62,7 +62,9 @@ def badge(totals: Totals, rule: Rule) -> Badge | None:
     if not totals.baseline_tokens:
         return None
     if not rule.same_text:
-        return Badge("distribution", "Sampled: other words, same probabilities.")
+        return Badge(
+            "distribution", "A different sample than the target alone drew, from the same distribution."
+        )
     if totals.divergence is None:
         return Badge("same", "Identical to the target alone, token for token.")
     gap = totals.divergence_gap
@@ -77,13 +79,14 @@ def draft_divergence_sentence(totals: Totals, rule: Rule) -> str | None:
     if not totals.draft_alone_tokens:
         return None
     if not rule.same_text:
-        return "The draft alone drew a different sample; the two texts cannot be compared token by token."
+        return "The draft model alone drew a sample of its own, which cannot be compared token by token."
     if totals.draft_divergence is not None:
-        return f"The draft alone differs from the target's text from token {totals.draft_divergence + 1} on."
+        token = totals.draft_divergence + 1
+        return f"The text of the draft model alone differs from the target's text from token {token} on."
     target_tokens = totals.baseline_tokens or totals.tokens
     shorter = count(min(totals.draft_alone_tokens, target_tokens), "token")
     same = "same" if totals.draft_alone_tokens == target_tokens else "same first"
-    return f"The draft alone wrote the {same} {shorter}."
+    return f"The draft model alone wrote the {same} {shorter} as the target."
 
 
 def _speed(totals: Totals) -> str:
@@ -100,10 +103,10 @@ def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calib
     if break_even is None:
         return "Drafting costs more here than it can save at any acceptance rate."
     if alpha >= break_even:
-        return f"The break-even rate was {break_even:.0%} at calibration; this run was slower."
+        return f"Calibration gave a break-even acceptance rate of {break_even:.0%}, but this run was slower."
     best = best_length(alpha, calibration.c, calibration.v)
     if config.k != AUTO and 0 < best < config.k:
-        return f"Drafting {count(config.k, 'token')} is too long for this text. Try k = {best}."
+        return f"A draft length of {count(config.k, 'token')} is too long for this text. Try k = {best}."
     return f"The break-even acceptance rate is {break_even:.0%}."
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 MAX_BYTES = 16_000_000
-TOO_LARGE = f"The file is too large; a trace has at most {MAX_BYTES:,} bytes."
+TOO_LARGE = f"The file is too large; choose a trace of at most {MAX_BYTES:,} bytes."
+CHOOSE = "choose a file that specdemo saved from a run"
 MAX_PIECE_BYTES = 1_024
 MAX_NAMES = 256
 MIN_S = 1e-12
@@ -49,7 +50,7 @@ _PROBLEMS = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
     "string_too_long": "has more than {max_length:,} characters",
-    "string_unicode": "has half of a character pair (a lone surrogate)",
+    "string_unicode": "contains a broken character (a lone surrogate)",
 }
 """The ends of sentences for pydantic's types of errors. Its own message ends the sentence for the others."""
 
@@ -70,7 +71,7 @@ def load(data: str | bytes) -> Run:
         run = _validated(raw)
         _check(run)
     except MisfitError as fault:
-        raise UserError(f"This trace is damaged: {fault}.") from fault
+        raise _damaged(str(fault)) from fault
     totals = fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
     return replace(run, totals=shown_figures(without_early_speedup(totals), run.watched))
 
@@ -84,7 +85,7 @@ def _parse(data: str | bytes) -> dict[str, Any]:
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         parts = dict(pairs)
         if len(parts) < len(pairs):  # of the same names, programs could read different ones
-            raise UserError("This trace is damaged: one of its objects has the same name twice.")
+            raise _damaged("an object contains the same name twice")
         if len(parts) > MAX_NAMES:
             large.append(parts)
         return parts
@@ -98,21 +99,29 @@ def _parse(data: str | bytes) -> dict[str, Any]:
         raise
     except (ValueError, RecursionError) as error:
         where = f" (character {error.pos + 1:,})" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"This file is not a trace: it is not valid JSON{where}.") from error
+        raise UserError(
+            f"This file is not a trace, because the content is not valid JSON{where}; {CHOOSE}."
+        ) from error
     version = raw.get("version") if type(raw) is dict else None
     if type(version) is not int:
-        raise UserError("This file is not a trace; choose one that was saved from a run.")
+        raise UserError(f"This file is not a trace; {CHOOSE}.")
     if version > WATCHED_VERSION:
-        raise UserError(f"This trace has version {version}, written by a newer specdemo; update specdemo.")
+        raise UserError(f"This trace has version {version}, which a newer specdemo wrote; update specdemo.")
     if version < TRACE_VERSION:
-        readable = f"{TRACE_VERSION} and {WATCHED_VERSION}"
-        raise UserError(f"This trace has version {version}; this program reads versions {readable}.")
+        raise UserError(
+            f"This trace has version {version}, but specdemo reads only the versions {TRACE_VERSION} and "
+            f"{WATCHED_VERSION}; {CHOOSE}."
+        )
     if (version == WATCHED_VERSION) != (raw.get("watched") is not None):
-        raise UserError("This trace is damaged: only a watched server's trace has version 2.")
+        raise _damaged(f"only the trace of a watched server has version {WATCHED_VERSION}")
     # pydantic lists every unknown name, so a million of them would cost seconds and a gigabyte.
     if any(parts is not raw.get("pieces") for parts in large):
-        raise UserError(f"This trace is damaged: one of its objects has more than {MAX_NAMES} names.")
+        raise _damaged(f"an object contains more than {MAX_NAMES} names")
     return raw
+
+
+def _damaged(fault: str) -> UserError:
+    return UserError(f"This trace is damaged: {fault}. Choose another file.")
 
 
 def _refuse_constant(name: str) -> None:
@@ -253,7 +262,9 @@ def _check_verdicts(round_: Round) -> None:
         here = has_rejected and index == kept
         status = Status.ACCEPTED if index < kept else Status.DISCARDED
         if (token.status, token.compared, token.rejected) != (status, index < kept or here, here):
-            raise MisfitError("has a verdict that contradicts its neighbours'", f".drafted[{index}]")
+            raise MisfitError(
+                "has a verdict that contradicts the verdicts of the neighbouring tokens", f".drafted[{index}]"
+            )
     if round_.emission is None:
         if has_rejected or not round_.finish or not kept:
             raise MisfitError("is missing", ".emission")

@@ -80,7 +80,9 @@ class BatchedDecoder:
         self._mask = pad_sequence(ones, batch_first=True, padding_side="left")
         width = ids.shape[1]
         if int(ids.max()) >= vocabulary_of(self._model):
-            raise UserError("The target has no embedding for a token of a prompt; choose another target.")
+            raise UserError(
+                "A prompt contains a token for which the target has no embedding; choose another target."
+            )
         for layer in self._layers:
             layer.begin(len(prompts), width + new_tokens)
         logits, states = [], []

@@ -59,17 +59,19 @@ def check_plan(plan: Plan, work: Path, resume: bool) -> None:
         return
     if not resume:
         raise UserError(
-            f"{work.parent} already contains a training run; add --resume to continue it, or choose "
-            "another --out."
+            f"{work.parent} already contains a training run; add --resume to continue this run, or choose "
+            "another folder for --out."
         )
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged; delete {work}, or choose another --out.") from error
+        raise UserError(
+            f"{path} is damaged; delete the folder {work}, or choose another folder for --out."
+        ) from error
     if saved != asdict(plan):
         raise UserError(
-            f"{work.parent} contains a training run with different settings; use the same ones, or choose "
-            "another --out."
+            f"{work.parent} contains a training run with different settings; use the same settings, or "
+            "choose another folder for --out."
         )
 
 

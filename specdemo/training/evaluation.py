@@ -149,7 +149,7 @@ def write_curve(work: Path) -> None:
             x, y = [entry["step"] for entry in checks], [entry[name][index] for entry in checks]
             figure.add_scatter(name=label, x=x, y=y, mode="lines+markers")
     figure.update_layout(
-        title="Held-out agreement and overlap, training loss",
+        title="Training loss, and agreement and overlap with the target on held-out text",
         xaxis_title="step",
         yaxis={"title": "share of positions", "rangemode": "tozero"},
         yaxis2={"title": "loss", "overlaying": "y", "side": "right"},

@@ -97,7 +97,8 @@ def label_texts(
         shards += rng.sample(found, len(found))
     if not shards:
         raise UserError(
-            "This folder contains no text written by this target; write some with `specdemo write`."
+            "The chosen folder contains no text written by this target; write texts with `specdemo write`, "
+            "or choose another folder with --text."
         )
     for number, clock in _unfinished(folder, "reading", len(shards), seconds):
         rows: list[LabelledSequence] = []
@@ -135,8 +136,8 @@ def load_saved(path: Path) -> Any:
 
 def _damaged(path: Path) -> UserError:
     return UserError(
-        f"{path} is damaged; delete it, and checkpoint.pt if there is one, and run the same command with "
-        "--resume."
+        f"{path} is damaged; delete this file, and checkpoint.pt if that file exists, then run the same "
+        "command with --resume."
     )
 
 
@@ -150,7 +151,8 @@ def seconds_spent(folder: Path) -> float:
         if 0 <= seconds < math.inf:
             return seconds
     raise UserError(
-        f"{path} is damaged; write the number of seconds into it that writing has taken so far, such as 60."
+        f"{path} is damaged; write into this file the number of seconds that writing has taken so far, such "
+        "as 60."
     )
 
 

@@ -64,7 +64,7 @@ def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, 
     except UserError as error:
         if plan.target == BUILT_IN and mended_target(printing()):
             raise UserError(
-                "The built-in target's files were damaged and are repaired now; run the command again."
+                "The built-in target's files were damaged and are repaired now; run the same command again."
             ) from error
         raise
 
@@ -206,7 +206,10 @@ def _check_size(plan: Plan, tokens: int) -> None:
     enough = math.ceil(plan.minutes * GOOD_TOKENS / max(1, tokens))
     if tokens < MIN_TOKENS:
         raise UserError(
-            f"In {plan.minutes:g} minutes the target wrote only {tokens:,} tokens of text; "
-            f"choose another --out and --minutes {enough}."
+            f"In {plan.minutes:g} minutes the target wrote only {tokens:,} tokens of text, too "
+            f"few for a draft; use --minutes {enough} and another folder for --out."
         )
-    print(f"{tokens:,} tokens of text give a poor draft; --minutes {enough} would give {GOOD_TOKENS:,}.")
+    print(
+        f"{tokens:,} tokens of text are few for a good draft; --minutes {enough} would produce "
+        f"{GOOD_TOKENS:,}."
+    )

@@ -141,7 +141,7 @@ def new_student(kind: str, target: PreTrainedModel, layers: int, id_map: Tensor,
     depth = target.config.get_text_config().num_hidden_layers
     if layers > depth:
         name = target.config._name_or_path
-        raise UserError(f"{name} has {depth} layers; choose --layers from 1 to {depth}.")
+        raise UserError(f"The target {name} has {depth} layers; set --layers to a number from 1 to {depth}.")
     # Take layers from both ends: the first ones read the text, the last ones prepare the output.
     first = (layers + 1) // 2
     chosen = [*range(first), *range(depth - (layers - first), depth)]
@@ -162,8 +162,8 @@ def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
             raise ValueError(f"made for a target with taps {taps}")
     except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
-            f"Cannot continue from {folder} ({reason_of(error)}); choose a {kind} draft that "
-            "`specdemo train` made for this target."
+            f"Cannot continue from {folder} ({reason_of(error)}); choose the folder of a {kind} "
+            "draft that `specdemo train` made for this target."
         ) from error
     require_known_ids(student.id_map, target)
     return student

@@ -84,7 +84,7 @@ def load_groups(path: Path) -> list[TextGroup]:
         ]
     except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError) as error:
         raise UserError(
-            f"{path} contains no texts; remove it from its folder, or write new texts with `specdemo write`."
+            f"{path} contains no texts; delete this file, or write new texts with `specdemo write`."
         ) from error
 
 
@@ -105,7 +105,7 @@ def next_number(folder: Path) -> int:
 def claim_folder(folder: Path, target: str) -> None:
     """Create ``folder`` and record ``target`` in it, because token ids are valid for one target only."""
     try:
-        _require_target(folder, target, "choose another --out")
+        _require_target(folder, target, "choose another folder for --out")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TARGET).write_text(json.dumps({"target": target}) + "\n", encoding="utf-8")
     except OSError as error:
@@ -114,7 +114,7 @@ def claim_folder(folder: Path, target: str) -> None:
 
 def load_texts(folder: Path, target: str) -> list[WrittenText]:
     """Return all texts in ``folder``, which ``target`` must have written."""
-    _require_target(folder, target, "write some with this target first")
+    _require_target(folder, target, "write texts with this target first")
     texts = [text for path in text_paths(folder) for group in load_groups(path) for text in group.texts]
     if not texts:
         raise UserError(f"{folder} contains no texts; choose a folder that `specdemo write` has filled.")
@@ -129,10 +129,10 @@ def _require_target(folder: Path, target: str, to_do: str) -> None:
         held = json.loads(path.read_text(encoding="utf-8"))["target"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
-            f"{path} is damaged; delete it if {target} wrote all texts in its folder, or {to_do}."
+            f"{path} is damaged; delete this file if {target} wrote all texts in {folder}, or {to_do}."
         ) from error
     if held != target:
-        raise UserError(f"{folder} contains texts of another target, {held}; {to_do}.")
+        raise UserError(f"The texts in {folder} were written by another target, {held}; {to_do}.")
 
 
 @contextmanager
@@ -154,9 +154,9 @@ def file_error(path: Path, error: Exception, retry: str = "run the same command 
     """
     reason = getattr(error, "strerror", None) or reason_of(error)
     if disk_is_full(error) or isinstance(error, RuntimeError):
-        to_do = f"free some space and {retry}"
+        to_do = f"free some space, then {retry}"
     elif isinstance(error, UNUSABLE_PATH) or getattr(error, "errno", None) in UNUSABLE_NUMBERS:
-        to_do = "choose another --out"
+        to_do = "choose another folder for --out"
     else:
-        to_do = f"solve that and {retry}"
+        to_do = f"solve this problem, then {retry}"
     return UserError(f"Cannot use {getattr(error, 'filename', None) or path}: {reason}; {to_do}.")

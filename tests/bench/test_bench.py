@@ -82,7 +82,7 @@ def test_interrupted_bench_resumes_without_repeating(pair, tmp_path, monkeypatch
 def test_another_file_is_not_overwritten(tmp_path):
     out = tmp_path / "out.json"
     out.write_text("{}")
-    with pytest.raises(UserError, match="is not a bench"):
+    with pytest.raises(UserError, match="contains no results of `specdemo bench`"):
         Bench(PROMPTS, SETTINGS, out)
 
 
@@ -92,7 +92,7 @@ def test_another_file_is_not_overwritten(tmp_path):
 def test_bad_prompt_line_is_named(tmp_path, line):
     path = tmp_path / "prompts.jsonl"
     path.write_text(line)
-    with pytest.raises(UserError, match="line 1"):
+    with pytest.raises(UserError, match=r"^Line 1 of "):
         read_prompts(path)
 
 
@@ -196,8 +196,8 @@ def short_context():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (failing_template, "^The target's chat template fails: No visitors; choose raw"),
-        (short_context, "too long for the target, which reads fewer than 32 tokens: "),
+        (failing_template, "^The target's chat template fails: No visitors; set the prompt mode"),
+        (short_context, "can read at most 31 tokens, but these prompts are longer: "),
     ],
 )
 @pytest.mark.parametrize("name", MEASUREMENTS)
@@ -212,5 +212,5 @@ def test_prompts_that_cannot_be_read_are_refused_before_the_first_run(
 
 def test_only_the_first_ids_of_many_long_prompts_are_named(tmp_path):
     prompts = [Prompt(f"p{n}", "a", "raw", "x" * 600) for n in range(20)]
-    with pytest.raises(UserError, match="tokens: p0, p1, p2, p3, p4, p5, p6, p7 and 12 more"):
+    with pytest.raises(UserError, match="longer: p0, p1, p2, p3, p4, p5, p6, p7 and 12 more"):
         Bench(prompts, BRIEF, tmp_path / "out.json").run(tiny_pair())

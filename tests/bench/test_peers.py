@@ -202,10 +202,10 @@ def test_next_to_our_bf16_others_run_in_fp32(folders):
 
 def test_unsuitable_comparisons_are_refused(pair, folders, tmp_path):
     (tmp_path / "old.json").write_text("{}")
-    with pytest.raises(UserError, match="exists; choose another name"):
+    with pytest.raises(UserError, match="already exists; choose another file"):
         PeerBench(PROMPTS, SETTINGS, tmp_path / "old.json")
     with pytest.raises(UserError, match="k must be from"):
         PeerBench(PROMPTS, replace(SETTINGS, ks=[99]), tmp_path / "out.json")
     models = peer_models(pair, folders[0], "none", None)
-    with pytest.raises(UserError, match="choose one with --draft"), models:
+    with pytest.raises(UserError, match="choose a draft model with --draft"), models:
         pass

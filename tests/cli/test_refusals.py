@@ -36,25 +36,25 @@ generate x --feature-draft /nowhere | --feature-draft must be an existing folder
 generate x --n-gram LONG | File name too long; choose
 generate x --target LONG --draft none | File name too long; choose
 generate x --target gpt2 | fits only the built-in target
-generate x --draft none | This pair has no draft model
-generate x --target gpt2 --draft none --drafter n-gram | This pair has no n-gram table
+generate x --draft none | No draft model is available
+generate x --target gpt2 --draft none --drafter n-gram | No n-gram table is available
 generate x --json /nowhere/x.json | Cannot write /nowhere/x.json
-generate x --json / | Cannot write /: it is a folder
+generate x --json / | Cannot write /: this path is a folder
 generate x --json LONG | File name too long; choose
 replay / | Cannot read /: Is a directory
 replay FILE | This file is not a trace
 replay LONG | File name too long
 replay story-sampled --html /nowhere/x.html | Cannot write /nowhere/x.html
 bench --out bench.json --prompts /dev/zero | 100 MB
-bench --out bench.json --prompts nested.jsonl | nested.jsonl, line 1: expected
+bench --out bench.json --prompts nested.jsonl | Line 1 of nested.jsonl is not a prompt
 bench --out bench.json --prompts /nowhere | Cannot read the prompts
-BENCH --out pipe | pipe: it is not a regular file
+BENCH --out pipe | pipe: this path is not a regular file
 BENCH --out LONG | File name too long; choose
 BENCH --out /nowhere/bench.json | Cannot write
 BENCH --k 3,40 | k must be
 BENCH --k 1,x | --k must be numbers or auto, separated by commas, got '1,x'.
 BENCH --temperature 0,nan | temperature must be
-BENCH --draft none --drafters n-gram,lookup+model | This pair has no draft model
+BENCH --draft none --drafters n-gram,lookup+model | No draft model is available
 BENCH --repeats 0 | --repeats must be at least 1
 BENCH --limit 0 | --limit must be at least 1
 BENCH --cluster auto --replicas 0 | specdemo: --replicas
@@ -64,7 +64,7 @@ BENCH --peers --out FILE | exists already; choose a new file
 BENCH --peers --gguf /nowhere | --gguf must be an existing file, got /nowhere.
 WATCH --temperature 3 | temperature must be
 WATCH --out /nowhere/x.json | Cannot write
-WATCH --out pipe | it is not a regular file
+WATCH --out pipe | this path is not a regular file
 WATCH --alone nowhere | --alone must be an address such as http://127.0.0.1:8080, got 'nowhere'.
 watch x,http://y --prompts PROMPTS --out watched.json | URL must be an address
 prove --control wrong | --control must be one of: accept-everything, no-residual

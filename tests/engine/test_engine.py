@@ -184,7 +184,7 @@ def test_a_run_ends_at_the_context_limit_and_a_prompt_that_fills_it_is_refused()
     rounds = speculative_rounds(target, draft, [1] * 28, config_for(k=4, max_new_tokens=50))
     assert rounds[-1].finish is Finish.CONTEXT and len(emitted(rounds)) == 4
     padded = ModelRuntime(target, rows=at_least(4))
-    with pytest.raises(UserError, match="29 tokens, but the target reads fewer than 29; shorten"):
+    with pytest.raises(UserError, match="29 tokens, but the target can read at most 28; shorten"):
         list(autoregress(padded, [1] * 29, config_for(max_new_tokens=4)))
     with pytest.raises(UserError, match="prompt is empty"):
         baseline_rounds(target, [], config_for())

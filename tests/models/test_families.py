@@ -91,7 +91,7 @@ SINGLE = {"jetmoe": torch.float32}  # experts are not computed in float64
 NEXT = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8}
 NEXT |= {"linear_value_head_dim": 8, "num_experts": 4, "moe_intermediate_size": 16}
 NEXT |= {"shared_expert_intermediate_size": 16}
-STATE = "has a recurrent state, which cannot be rolled back; choose a model with plain attention"
+STATE = "has a recurrent state, which cannot be rolled back; choose a model with standard causal attention"
 REFUSED = {
     "mamba": (family("MambaConfig", state_size=8), STATE),
     "rwkv": (family("RwkvConfig", attention_hidden_size=32), STATE),
@@ -99,16 +99,19 @@ REFUSED = {
     "qwen3-next": (family("Qwen3NextConfig", **NEXT), STATE),
     "gpt-oss": (
         family("GptOssConfig", num_local_experts=4, sliding_window=WINDOW),
-        "uses attention with s_aux, which specdemo does not compute; choose a model with plain attention",
+        "uses attention with s_aux, which specdemo does not support",
     ),
     # Reads each pass as a text of its own.
-    "openai-gpt": (family("OpenAIGPTConfig", **OLD), "computes different logits with a cache than without"),
+    "openai-gpt": (
+        family("OpenAIGPTConfig", **OLD),
+        "computes different logits with a KV cache than without one",
+    ),
     # Attends in both directions.
-    "bert": (family("BertConfig", is_decoder=False), "fails after a rollback of its cache"),
+    "bert": (family("BertConfig", is_decoder=False), "fails after a rollback of the KV cache"),
     # Sizes a table by its longest text, which the cache's rounded length exceeds.
     "mpt": (
         family("MptConfig", d_model=32, n_heads=4, max_seq_len=128),
-        "fails after a rollback of its cache",
+        "fails after a rollback of the KV cache",
     ),
 }
 
@@ -178,9 +181,9 @@ def test_a_folder_that_cannot_be_rolled_back_is_refused_in_either_role(tmp_path)
         tokenizer.save_pretrained(tmp_path / name)
     good, mamba, gpt_neo = (str(tmp_path / name) for name in ("good", "mamba", "gpt-neo"))
     for pair, words in (
-        ((mamba, good), f"^The target {mamba} has a recurrent state"),
-        ((good, mamba), f"^The draft {mamba} has a recurrent state"),
-        ((good, gpt_neo), f"^{gpt_neo} does not let its attention be replaced; choose"),
+        ((mamba, good), f"^The target model {mamba} has a recurrent state"),
+        ((good, mamba), f"^The draft model {mamba} has a recurrent state"),
+        ((good, gpt_neo), f"^{gpt_neo} computes attention in a way that specdemo cannot replace"),
     ):
         with pytest.raises(UserError, match=words):
             load_sources(Sources(*pair, device="cpu", precision="fp32"))

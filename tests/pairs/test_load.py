@@ -127,7 +127,7 @@ def test_generation_settings_that_are_not_applied_are_named(target_folder, tmp_p
 
 def test_int8_is_refused_for_a_model_that_keeps_its_weights_elsewhere(tmp_path):
     folder = save(gpt2(32), byte_tokenizer(), tmp_path)
-    with pytest.raises(UserError, match="int8 needs linear layers, and most weights of GPT2LMHeadModel"):
+    with pytest.raises(UserError, match="int8 needs linear layers, but most weights of GPT2LMHeadModel"):
         load_sources(Sources(folder, "none", device="cpu", precision="int8"))
 
 
@@ -152,9 +152,9 @@ def test_a_draft_with_another_tokenizer_is_refused_with_the_first_difference(tar
     ("options", "words"),
     [
         ({"target": "/no/such/folder", "draft": "/none"}, "Cannot load /no/such/folder"),
-        ({"target": "/no/such/folder"}, "choose a draft for this target"),
+        ({"target": "/no/such/folder"}, "choose a draft model for /no/such"),
         ({"precision": "fp3"}, "choose one of: .*bf16.*fp32"),
-        ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here; choose c"),
+        ({"device": "cuda:99"}, "device 'cuda:99' is not available on this machine; choose c"),
     ],
 )
 def test_a_pair_that_cannot_be_loaded_is_refused_with_the_reason(options, words, monkeypatch):

@@ -194,7 +194,7 @@ def test_a_prompt_beyond_the_drafts_context_is_refused():
     short = nearby(tiny_llama(len(pair.tokenizer), 0, torch.float32, context=32), 1, 0.1)
     pair = replace(pair, draft=short)
     config = config_for(max_new_tokens=4, draft_alone=True)
-    with pytest.raises(UserError, match="has 32 tokens, but the draft model reads fewer than 32"):
+    with pytest.raises(UserError, match="has 32 tokens, but the draft model can read at most 31"):
         Lanes(pair).requested(config, PROMPT * 8)
     rounds = list(Lanes(pair).draft_alone(config_for(max_new_tokens=20), PROMPT * 7))
     assert rounds[-1].finish is Finish.CONTEXT and len(rounds) == 4

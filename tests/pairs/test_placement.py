@@ -139,7 +139,7 @@ def test_a_target_that_is_partly_in_ram_is_refused(folders, monkeypatch):
     whole.hf_device_map = {"model": 0, "lm_head": "cpu"}
     monkeypatch.setattr(model_loader, "load_causal_lm", lambda *_, **_options: whole)
     loader = Loader("fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
-    with pytest.raises(UserError, match="huge does not fit on the GPUs here"):
+    with pytest.raises(UserError, match="huge does not fit into the memory of the GPUs"):
         loader.model("target", Files("huge", Path(folders[0]), None), lambda *_: None)
 
 

@@ -47,8 +47,8 @@ def test_a_request_keeps_every_draft_in_the_order_given():
         ({"drafts": [7]}, "^Draft 1: The draft must be text"),
         ({"drafts": ["a", "  "]}, "^Draft 2: The draft is empty; type"),
         ({"drafts": ["a", "b", "x" * 401]}, "^Draft 3: The draft must have at most 400 characters, got 401"),
-        ({"drafts": ["\ud800"]}, "^Draft 1: The draft has half of a character pair"),
-        ({"drafts": ["a\x07"]}, r"^Draft 1: The draft has the control character U\+0007"),
+        ({"drafts": ["\ud800"]}, "^Draft 1: The draft contains a broken character"),
+        ({"drafts": ["a\x07"]}, r"^Draft 1: The draft contains the control character U\+0007"),
         ({"draft": "x"}, "^Unknown setting 'draft'"),
     ],
 )

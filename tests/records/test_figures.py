@@ -97,11 +97,11 @@ def test_the_draft_alone_is_timed_and_compared_with_the_baseline():
     ("target", "alone", "sentence"),
     [
         ([], [], None),
-        ([1, 2, 3], [1, 2, 3], "The draft alone wrote the same 3 tokens."),
-        ([1], [1], "The draft alone wrote the same 1 token."),
-        ([1, 2, 3], [1, 2], "The draft alone wrote the same first 2 tokens."),
-        ([1, 2], [1, 2, 3], "The draft alone wrote the same first 2 tokens."),
-        ([1, 2], [7], "The draft alone differs from the target's text from token 1 on."),
+        ([1, 2, 3], [1, 2, 3], "The draft model alone wrote the same 3 tokens as the target."),
+        ([1], [1], "The draft model alone wrote the same 1 token as the target."),
+        ([1, 2, 3], [1, 2], "The draft model alone wrote the same first 2 tokens as the target."),
+        ([1, 2], [1, 2, 3], "The draft model alone wrote the same first 2 tokens as the target."),
+        ([1, 2], [7], "The text of the draft model alone differs from the target's text from token 1 on."),
     ],
 )
 @pytest.mark.parametrize("lane", [SPECULATIVE, BASELINE])

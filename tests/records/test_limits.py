@@ -50,7 +50,7 @@ def test_missing_settings_get_their_defaults_and_the_rule_follows_the_temperatur
         ({"prompt": ""}, "prompt is empty"),
         ({"prompt": " \n"}, "prompt is empty"),
         ({"prompt": None}, "prompt must be text"),
-        ({"prompt": "x" * (MAX_PROMPT_CHARS + 1)}, "shorten it"),
+        ({"prompt": "x" * (MAX_PROMPT_CHARS + 1)}, "shorten the prompt to 8,000"),
         ({"prompt": "\ud800"}, "surrogate"),
         ({"k": 0}, f"k must be from 1 to {MAX_K}"),
         ({"k": 3.7}, "whole number"),
@@ -76,9 +76,9 @@ def test_missing_settings_get_their_defaults_and_the_rule_follows_the_temperatur
         ({"script": "x"}, "needs the scripted drafter"),
         ({"drafter": "scripted"}, "needs a script"),
         ({"drafter": "scripted", "script": 7}, "script must be text"),
-        ({"drafter": "scripted", "script": "x" * 9000}, "9,000 characters; shorten it"),
+        ({"drafter": "scripted", "script": "x" * 9000}, "9,000 characters; shorten the script"),
         ({"drafter": "scripted", "script": "\ud800"}, "lone surrogate"),
-        ({"drafter": "scripted", "script": "a\x1b[31m"}, "has the control character U\\+001B"),
+        ({"drafter": "scripted", "script": "a\x1b[31m"}, "contains the control character U\\+001B"),
         ({"baseline": 1}, "baseline must be true or false"),
         ({"draft_alone": "yes"}, "draft_alone must be true or false, not 'yes'"),
         ({"colour": "red"}, "Unknown setting 'colour'"),
@@ -163,7 +163,7 @@ def test_control_characters_are_refused_by_name(name, key):
     parse, good = PARSERS[name]
     for code in (0, 1, 8, 0x0B, 0x0C, 0x0E, 0x1B, 0x1F, 0x7F, 0x80, 0x85, 0x9F):
         sentence = refused(parse, {**good, key: f"ab{chr(code)}c"})
-        assert f"has the control character U+{code:04X} as its character 3; remove it." in sentence
+        assert f"contains the control character U+{code:04X} at position 3; remove" in sentence
 
 
 def test_tabs_line_breaks_and_marks_of_direction_are_text():

@@ -54,10 +54,16 @@ def test_text_and_speed_are_compared_as_far_as_they_are_known():
     ("alpha", "even", "k", "costs", "why"),
     [
         (0.2, 1 / 3, 3, COSTS, " α 20%. The break-even acceptance rate is 33%."),
-        (0.5, 1 / 3, 3, COSTS, " α 50%. The break-even rate was 33% at calibration; this run was slower."),
+        (
+            0.5,
+            1 / 3,
+            3,
+            COSTS,
+            " α 50%. Calibration gave a break-even acceptance rate of 33%, but this run was slower.",
+        ),
         (0.5, None, 3, COSTS, " α 50%. Drafting costs more here than it can save at any acceptance rate."),
         (0.5, None, 3, None, " α 50%."),
-        (0.53, 0.78, 12, DEAR, " α 53%. Drafting 12 tokens is too long for this text. Try k = 2."),
+        (0.53, 0.78, 12, DEAR, " α 53%. A draft length of 12 tokens is too long for this text. Try k = 2."),
         (0.53, 0.78, AUTO, DEAR, " α 53%. The break-even acceptance rate is 78%."),
         (0.05, 0.78, 12, DEAR, " α 5%. The break-even acceptance rate is 78%."),
     ],
@@ -78,7 +84,7 @@ def test_a_speedup_that_is_shown_as_1_is_not_called_slower(speedup, slower):
     ("config", "why"),
     [
         (replace(ASKED, k=AUTO), ": a draft token costs 40% of a target pass here, more than it saves."),
-        (replace(ASKED, drafter=PROMPT_LOOKUP), ": the text repeats nothing that could be copied."),
+        (replace(ASKED, drafter=PROMPT_LOOKUP), ": the text contains no repetition that could be copied."),
         (ASKED, "."),
     ],
 )

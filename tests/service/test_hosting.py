@@ -79,7 +79,7 @@ def test_a_host_may_offer_one_pair_only_or_choose_the_default_pair(roomy):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Hosting(device="cuda:9").offered_pairs(), "cannot be used here"),
+        (lambda: Hosting(device="cuda:9").offered_pairs(), "not available on this machine"),
         (lambda: Hosting(precision="x").offered_pairs(), "Unknown"),
         *[(lambda n=n: Bounds(n, 1.0), "^--max-waiting must be between") for n in (-1, 10**6)],
         *[(lambda s=s: Bounds(1, s), "^--max-seconds must be") for s in (0.0, float("nan"), float("inf"))],

@@ -84,7 +84,7 @@ def test_a_visitor_who_leaves_ends_the_call_and_the_next_one_is_served(service, 
 
 def test_a_refusal_inside_the_call_keeps_its_sentence(service, pair):
     pair.tokenizer.chat_template = None
-    with pytest.raises(UserError, match=r"has no chat template; choose raw continuation\.$"):
+    with pytest.raises(UserError, match=r"has no chat template; set the prompt mode to \"continue\""):
         list(service.events(JobKind.RUN, {**REQUEST, "mode": "chat"}, never))
     assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
 

@@ -183,7 +183,7 @@ def test_texts_of_another_target_are_refused(tmp_path):
     for _ in range(2):
         claim_folder(tmp_path, "one")
     for use in (claim_folder, load_texts):
-        with pytest.raises(UserError, match="texts of another target, one"):
+        with pytest.raises(UserError, match="written by another target, one"):
             use(tmp_path, "other")
 
 
@@ -192,7 +192,7 @@ def test_a_damaged_name_of_the_target_is_refused_and_kept(tmp_path, content):
     named = tmp_path / "target.json"
     named.write_bytes(content)
     for use in (claim_folder, load_texts):
-        with pytest.raises(UserError, match=r"target\.json is damaged; delete it if one wrote"):
+        with pytest.raises(UserError, match=r"target\.json is damaged; delete this file if one wrote"):
             use(tmp_path, "one")
     assert named.read_bytes() == content
 

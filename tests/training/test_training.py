@@ -81,7 +81,7 @@ def test_a_training_killed_at_every_stage_resumes_to_the_same_weights(folder, tm
     [
         (["--steps", "0"], "--steps must be more than 0"),
         (["--minutes", "nan"], "--minutes must be more than 0"),
-        (["--steps", "2", "--layers", "9"], "has 2 layers; choose --layers from 1 to 2"),
+        (["--steps", "2", "--layers", "9"], "has 2 layers; set --layers to a number from 1 to 2"),
         (["--steps", "2", "--target", "/nowhere"], "--target must be a hub id or a folder"),
         (["--steps", "2", "--out", "/proc/nowhere"], "/proc/nowhere"),
         (["--steps", "2", "--start", "/nowhere"], "--start must be a folder"),
@@ -183,4 +183,4 @@ def test_too_few_minutes_are_refused_with_a_number_that_is_enough(folder, tmp_pa
     Machine(monkeypatch)
     assert train(folder, tmp_path / "short", "--minutes", "0.05") == 2
     error = capsys.readouterr().err
-    assert "In 0.05 minutes the target wrote only" in error and "choose another --out and --minutes" in error
+    assert "In 0.05 minutes the target wrote only" in error and "too few for a draft" in error

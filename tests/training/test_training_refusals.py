@@ -53,12 +53,12 @@ def test_a_damaged_file_of_a_training_is_named_before_anything_is_loaded(
 @pytest.mark.parametrize(
     ("number", "to_do"),
     [
-        (errno.ENOSPC, "free some space and run the same command with --resume"),
-        (errno.EDQUOT, "free some space and run the same command with --resume"),
-        (errno.EACCES, "choose another --out"),
-        (errno.EROFS, "choose another --out"),
-        (errno.ENOTDIR, "choose another --out"),
-        (errno.EIO, "solve that and run the same command with --resume"),
+        (errno.ENOSPC, "free some space, then run the same command with --resume"),
+        (errno.EDQUOT, "free some space, then run the same command with --resume"),
+        (errno.EACCES, "choose another folder for --out"),
+        (errno.EROFS, "choose another folder for --out"),
+        (errno.ENOTDIR, "choose another folder for --out"),
+        (errno.EIO, "solve this problem, then run the same command with --resume"),
     ],
 )
 def test_an_error_of_the_system_becomes_a_sentence_that_helps(tmp_path, capsys, monkeypatch, number, to_do):
@@ -74,7 +74,7 @@ def test_a_file_in_place_of_the_folder_is_not_reported_as_a_full_disk(tmp_path, 
     (tmp_path / "taken").write_text("")
     assert train("any", tmp_path / "taken") == 2
     error = capsys.readouterr().err
-    assert "Not a directory; choose another place" in error and "space" not in error
+    assert "Not a directory; choose another path" in error and "space" not in error
 
 
 def test_a_damaged_builtin_target_is_made_again(tmp_path, capsys, monkeypatch):
@@ -84,7 +84,7 @@ def test_a_damaged_builtin_target_is_made_again(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(stages, "chosen_device", failing)
     monkeypatch.setattr(stages, "mended_target", lambda progress: True)
     assert train("built-in", tmp_path) == 2
-    assert "are repaired now; run the command again." in capsys.readouterr().err
+    assert "are repaired now; run the same command again." in capsys.readouterr().err
     assert train("any", tmp_path) == 2
     assert capsys.readouterr().err == "specdemo: Cannot load it.\n"
 
@@ -94,7 +94,7 @@ def test_an_error_of_torchs_writer_is_reported_as_a_full_disk(tmp_path, monkeypa
         raise RuntimeError("file write failed")
 
     monkeypatch.setattr(torch, "save", failing)
-    with pytest.raises(UserError, match=r"Cannot use .*text: file write failed; free some space and run"):
+    with pytest.raises(UserError, match=r"Cannot use .*text: file write failed; free some space, then run"):
         save_atomically({}, tmp_path / "text")
 
 

@@ -210,7 +210,7 @@ def test_a_copied_token_is_called_copied(open_page, service):
     page = open_page()
     run_to_end(page)
     point_at(page, token_of(page, 0, 0))
-    assert "it was copied from earlier text" in page.inner_text(TIP)
+    assert "the draft token was copied from earlier text" in page.inner_text(TIP)
     assert "q " not in page.inner_text(f"{TIP} .sd-tip-figures")
     open_round(page, 0, count("greedy"))
     assert all("q" not in {**card["figures"], **card["tops"]} for card in page.evaluate(CARDS))

@@ -19,7 +19,7 @@ import { own, round, token } from "./made.js";
 learnTables({
   drafters: {
     "draft-model": { who: "{draft}", source: "" },
-    "prompt-lookup": { who: "prompt lookup", source: "it was copied from earlier text" },
+    "prompt-lookup": { who: "prompt lookup", source: "the draft token was copied from earlier text" },
     "lookup+model": { who: "lookup, then {draft}", source: "" },
   },
 });
@@ -73,7 +73,7 @@ test("a token that was not compared has the reason", () => {
 test("a copied token has no draft probability", () => {
   const copying = round(0, ["accepted"], 1, { drafted_by: "prompt-lookup" });
   const kept = token(1, "accepted", { raw_p: 0.5 });
-  assert.match(verdictWords(kept, copying, "greedy"), /it was copied from earlier text/);
+  assert.match(verdictWords(kept, copying, "greedy"), /the draft token was copied from earlier text/);
   assert.ok(!tokenFigures(kept, copying, "greedy").some(([name]) => name === "q"));
 });
 
