@@ -40,7 +40,7 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     experiment = raw.get("experiment")
     known = (*EXPERIMENTS, *CONDITIONS)
     if not isinstance(experiment, str) or experiment not in known:
-        raise UserError(f"Unknown experiment {show(experiment)}; choose one of: {', '.join(known)}.")
+        raise UserError(f"Unknown experiment {show(experiment)}; choose: {', '.join(known)}.")
     tokens = integer(raw, "max_new_tokens", NEW_TOKENS, 1, MAX_LAB_TOKENS)
     settings = {key: raw[key] for key in RUN_SETTINGS if key in raw} | {"max_new_tokens": tokens}
     if experiment == DRAFTER:

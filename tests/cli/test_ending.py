@@ -151,7 +151,7 @@ def test_json_on_standard_output_is_utf8_whatever_the_terminal_has(monkeypatch):
 @pytest.mark.usefixtures("tiny")
 def test_a_failing_chat_template_and_a_prompt_that_is_not_utf8_are_refused(monkeypatch, capsys, pair):
     assert main(["generate", os.fsdecode(b"caf\xe9")]) == 2
-    assert "The prompt is not UTF-8; check the encoding" in capsys.readouterr().err
+    assert "The prompt is not valid UTF-8" in capsys.readouterr().err
     monkeypatch.setattr(pair.tokenizer, "chat_template", "{{ raise_exception('Only one role.') }}")
     assert main(["generate", "hello"]) == 2
     assert "chat template fails: Only one role;" in capsys.readouterr().err

@@ -90,9 +90,9 @@ def test_a_script_is_drafted_token_for_token():
 
 @pytest.mark.parametrize("drafter", ["feature-draft", "lookup+feature"])
 def test_a_drafter_that_the_pair_lacks_is_refused(drafter):
-    with pytest.raises(UserError, match="has no feature draft; choose another drafter"):
+    with pytest.raises(UserError, match="No feature draft is available"):
         run(tiny_pair(), drafter=drafter)
     bare = replace(tiny_pair(), draft=None)
     assert bare.default_drafter == "prompt-lookup"
-    with pytest.raises(UserError, match="has no draft model; choose another drafter"):
+    with pytest.raises(UserError, match="No draft model is available"):
         run(bare)

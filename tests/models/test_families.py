@@ -163,7 +163,7 @@ def test_rounding_in_bf16_is_not_taken_for_another_computation(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_family_that_cannot_be_rolled_back_is_refused(name):
     kind, words = REFUSED[name]
-    with pytest.raises(UserError, match=f"^The target some/{name} {words}"):
+    with pytest.raises(UserError, match=f"^The target model some/{name} {words}"):
         require_rollback("target", f"some/{name}", kind.build(dtype=torch.float32))
 
 

@@ -134,9 +134,9 @@ def test_int8_is_refused_for_a_model_that_keeps_its_weights_elsewhere(tmp_path):
 @pytest.mark.parametrize(
     ("target", "draft", "words"),
     [
-        ("abcd", "acbd", "token 1 is 'b' in the target and 'c' in the draft"),
-        ("abcd", "ab", "token 2 is 'c' in the target and missing in the draft"),
-        ("ab", "abcd", "token 2 is missing in the target and 'c' in the draft"),
+        ("abcd", "acbd", "token 1 is 'b' in the target's and 'c' in the draft model's"),
+        ("abcd", "ab", "token 2 is 'c' in the target's and missing in the draft model's"),
+        ("ab", "abcd", "token 2 is missing in the target's and 'c' in the draft model's"),
     ],
 )
 def test_a_draft_with_another_tokenizer_is_refused_with_the_first_difference(target, draft, words):

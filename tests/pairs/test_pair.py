@@ -185,7 +185,7 @@ def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
 def test_the_draft_alone_needs_a_draft_model():
     pair = replace(tiny_pair(), draft=None)
     config = config_for(drafter="prompt-lookup", draft_alone=True)
-    with pytest.raises(UserError, match="has no draft model; leave out the lane"):
+    with pytest.raises(UserError, match="has no draft model"):
         Lanes(pair).requested(config, PROMPT)
 
 

@@ -215,12 +215,12 @@ def test_continuation_ends_at_the_end_of_the_text(pair, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"temperature": 0.0}, "raise the temperature"),
-        ({"drafter": "prompt-lookup"}, "needs a draft model"),
+        ({"temperature": 0.0}, "set the temperature above 0"),
+        ({"drafter": "prompt-lookup"}, "needs the drafter draft-model"),
         ({"k": "auto"}, "choose a number for k"),
         ({"max_new_tokens": 1}, "at least 2"),
-        ({"top_k": 0}, "set top-k to at most 8"),
-        ({"max_new_tokens": 12}, "set top-k to at most 8"),
+        ({"top_k": 0}, "set top-k to 1 to 8"),
+        ({"max_new_tokens": 12}, "set top-k to 1 to 8"),
     ],
 )
 def test_unsuitable_settings_are_refused_in_one_sentence(pair, changes, words):
@@ -232,9 +232,9 @@ def test_unsuitable_draws_controls_and_pairs_are_refused(pair):
     for draws in (0, MAX_DRAWS + 1):
         with pytest.raises(UserError, match="draws must be from 1 to 10000"):
             next(distribution_test(pair, short(), draws))
-    with pytest.raises(UserError, match="choose the rejection rule"):
+    with pytest.raises(UserError, match="it needs the rejection rule"):
         next(distribution_test(pair, short(rule="shared-noise"), 9, Control.NO_RESIDUAL))
-    with pytest.raises(UserError, match="choose a pair with one"):
+    with pytest.raises(UserError, match="a pair with a draft model"):
         next(distribution_test(replace(pair, draft=None), short(), 9))
 
 

@@ -336,7 +336,7 @@ def test_the_class_drafts_during_the_join_screen_and_everybody_sees_the_verdicts
     phone.fill(".sd-game-form textarea", "as soon as you can")
     phone.fill(".sd-game-form input", "Ana")
     phone.click(".sd-game-form button")
-    expect(phone.locator(f".sd-game {TOLD}")).to_contain_text("Sent.")
+    expect(phone.locator(f".sd-game {TOLD}")).to_contain_text("Draft sent.")
     keyboard.wait_for_selector(".sd-game-form textarea")
     keyboard.focus(".sd-game-form textarea")
     keyboard.keyboard.type("nothing")  # sent when the time is over

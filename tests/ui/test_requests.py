@@ -153,8 +153,8 @@ GET /gradio_api/queue/data?session_hash= -> 400 session_hash must be 1 to 64 let
 GET /gradio_api/queue/data?session_hash=a/../b -> 400 session_hash must be 1 to 64 letters
 GET /gradio_api/call/run/nope -> 404 There is no such event, or the answer was fetched before
 GET /?page=nope -> 404 There is no such page
-GET /specdemo-traces/nope.ndjson -> 404 There is no recording named 'nope'; choose one of: arrival
-GET /specdemo-lab/run/nope.json -> 404 There is no recording named 'nope'; choose one of: arrival
+GET /specdemo-traces/nope.ndjson -> 404 There is no recording named 'nope'; choose one of: 
+GET /specdemo-lab/run/nope.json -> 404 There is no recording named 'nope'; choose one of: 
 GET /specdemo-lab/run -> 405 does not accept this HTTP method
 GET /gradio_api/queue/join -> 405 does not accept this HTTP method
 POST /gradio_api/call/run {} -> 400 data must be a list of 14 values, got none.
