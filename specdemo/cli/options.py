@@ -152,7 +152,9 @@ def check_models(options: argparse.Namespace) -> None:
         if model is None or Path(model).is_dir():
             continue
         if Path(model).is_file() or not _MODEL.fullmatch(model):
-            raise UserError(f"--{name} must be a hub id or an existing folder, got {model}.")
+            raise UserError(
+                f"--{name} must be a hub id such as owner/name, or an existing folder, got {model}."
+            )
     for name in ("feature_draft", "n_gram", "text", "start"):
         folder = asked.get(name)
         if folder is not None and not Path(folder).is_dir():

@@ -154,14 +154,15 @@ class WatchedRun:
         if found.reader is not reader:  # different servers may divide the same text into different pieces
             raise UserError(
                 f"{name} and the baseline server run different software. "
-                "The host must set --watch to a baseline server with the same software."
+                f"In --watch, the host must replace the second URL for {name} by a server "
+                "with the same software."
             )
         lane = self._lane(found, drafts=False)
         rounds = yield from self._read_whole(lane, "is writing the baseline without drafts")
         if any(round_.drafted for round_ in rounds):
             raise UserError(
                 f"The baseline server for {name} also uses drafts. "
-                "The host must set --watch to a baseline server without drafts."
+                f"In --watch, the host must replace the second URL for {name} by a server without drafts."
             )
         return rounds
 

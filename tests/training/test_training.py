@@ -82,7 +82,7 @@ def test_a_training_killed_at_every_stage_resumes_to_the_same_weights(folder, tm
         (["--steps", "0"], "--steps must be more than 0"),
         (["--minutes", "nan"], "--minutes must be more than 0"),
         (["--steps", "2", "--layers", "9"], "has 2 layers; set --layers to a number from 1 to 2"),
-        (["--steps", "2", "--target", "/nowhere"], "--target must be a hub id or a folder"),
+        (["--steps", "2", "--target", "/nowhere"], "--target must be a hub id"),
         (["--steps", "2", "--out", "/proc/nowhere"], "/proc/nowhere"),
         (["--steps", "2", "--start", "/nowhere"], "--start must be a folder"),
         (["--kind", "n-gram", "--text", "nowhere"], "--text must be a folder"),

@@ -245,7 +245,7 @@ async def _content(request: Request, max_bytes: int) -> dict[str, Any]:
 def _after(request: Request) -> int:
     text = request.query_params.get("after", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 16:
-        raise UserError(f"after must be the number of a message, got {show(text)}.")
+        raise UserError(f"The parameter after must be a message number, such as 0, got {show(text)}.")
     return int(text)
 
 

@@ -37,7 +37,7 @@ const RULES = {
   },
   "shared-noise": {
     verdict: noiseVerdict,
-    choice: (emission) => `The token with the largest sum of log p and noise; the token's probability is ${percent(emission.prob)}.`,
+    choice: (emission) => `Chosen because it has the largest sum of log p and noise; its probability is ${percent(emission.prob)}.`,
     figures: (token) => [["noise g", decimal(token.noise), "Gumbel noise of this token at this position"]],
   },
 };

@@ -22,7 +22,7 @@ const TERMS = {
     formula: "S = (baseline seconds ÷ baseline tokens) ÷ (speculative seconds ÷ speculative tokens)",
     more: ["theory", "c", "v"],
     numbers: ({ totals, config }) => {
-      if (!config.baseline) return "The target alone did not run, so the speedup is unknown.";
+      if (!config.baseline) return "This run did not include the target alone, so the speedup is unknown.";
       if (totals.speedup === null) return "The speedup needs at least 8 tokens in each lane.";
       const quotient = `${totals.tokens_per_s.toFixed(1)} ÷ ${totals.baseline_tokens_per_s.toFixed(1)} tokens/s = ${speedWords(totals.speedup)}`;
       if (totals.tau === null) return quotient; // a watched server that does not report rounds
