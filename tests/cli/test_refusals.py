@@ -30,7 +30,7 @@ generate x --precision bf17 | Unknown precision 'bf17'; choose one of: auto, bf1
 generate x --pair nope | Unknown pair of models 'nope'; choose one of: built-in
 generate x --device gpu | Unknown device 'gpu'
 generate x --threads 0 | --threads must be between 1 and
-generate x --target /nowhere | --target must be a hub id such as owner/name, or an existing folder, got /nowhere.
+generate x --target /nowhere | owner/name, or an existing folder, got /nowhere.
 generate x --draft FILE | --draft must be a hub id such as owner/name, or an existing folder
 generate x --feature-draft /nowhere | --feature-draft must be an existing folder, got /nowhere.
 generate x --n-gram LONG | File name too long; choose
