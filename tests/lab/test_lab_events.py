@@ -148,7 +148,7 @@ def test_missing_settings_take_their_defaults():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"experiment": "nonsense"}, "Unknown experiment 'nonsense'; choose one of: draft-length"),
+        ({"experiment": "nonsense"}, "Unknown experiment 'nonsense'; choose: draft-length"),
         ({"experiment": ["draft-length"]}, "Unknown experiment a list"),
         ({"max_new_tokens": MAX_LAB_TOKENS + 1}, f"from 1 to {MAX_LAB_TOKENS}"),
         ({"max_new_tokens": "many"}, "whole number"),
