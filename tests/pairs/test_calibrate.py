@@ -34,6 +34,7 @@ def test_a_busy_machine_gives_a_rough_calibration(monkeypatch):
     monkeypatch.setattr(calibrate, "timed_pass", lambda runtime, ids: lambda: next(moments))
     assert measure_target(tiny_llama(7, 0), ()).is_rough
     assert scatter([1.0, 1.01, 1.02, 0.99, 1.2]) < 0.3 < scatter([1.0, 1.5, 1.0, 2.0, 1.9])
+    assert scatter([0.001, 0.0015, 0.001, 0.002, 0.0019]) == pytest.approx(scatter([1.0, 1.5, 1.0, 2.0, 1.9]))
 
 
 def test_a_draft_step_is_compared_with_the_target_passes_of_the_same_moment(monkeypatch):
