@@ -94,5 +94,5 @@ def test_the_timings_of_a_table_come_from_equal_devices(name):
 
     facts = {"device": "A", "processor_flags": ["avx2"], "precision": "fp32", "threads": 1, "date": "1"}
     assert shared_facts([facts, {**facts, "date": "2"}]) == {**facts, "replicas": 2}
-    with pytest.raises(UserError, match=f"differ in {name.replace('_', ' ')}.*equal devices"):
+    with pytest.raises(UserError, match=f"differ in {name.replace('_', ' ')}.*identical machines"):
         shared_facts([facts, {**facts, name: "B"}])
