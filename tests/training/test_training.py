@@ -59,7 +59,7 @@ def test_a_training_goes_on_from_a_draft_with_its_head(folder, tmp_path, brief, 
     assert f"continues from the draft in {tmp_path / 'first'}" in card
     other = {"model": "feature", "feature": "model"}[kind]
     assert train(folder, tmp_path / "third", "--kind", other, "--steps", "1", *more) == 2
-    assert f"choose a {other} draft" in capsys.readouterr().err
+    assert f"choose the folder of a {other} draft" in capsys.readouterr().err
 
 
 def test_a_training_killed_at_every_stage_resumes_to_the_same_weights(folder, tmp_path, brief, monkeypatch):
@@ -84,8 +84,8 @@ def test_a_training_killed_at_every_stage_resumes_to_the_same_weights(folder, tm
         (["--steps", "2", "--layers", "9"], "has 2 layers; set --layers to a number from 1 to 2"),
         (["--steps", "2", "--target", "/nowhere"], "--target must be a hub id"),
         (["--steps", "2", "--out", "/proc/nowhere"], "/proc/nowhere"),
-        (["--steps", "2", "--start", "/nowhere"], "--start must be a folder"),
-        (["--kind", "n-gram", "--text", "nowhere"], "--text must be a folder"),
+        (["--steps", "2", "--start", "/nowhere"], "--start must be an existing folder"),
+        (["--kind", "n-gram", "--text", "nowhere"], "--text must be an existing folder"),
         (["--kind", "n-gram", "--start", "/nowhere"], "--start does not support"),
         (["--start", "/nowhere", "--layers", "1"], "leave out --layers"),
     ],
@@ -99,7 +99,7 @@ def test_wrong_arguments_get_one_sentence(folder, tmp_path, capsys, more, senten
 def test_another_training_in_the_same_place_is_refused(folder, tmp_path, brief, capsys):
     assert train(folder, tmp_path, "--steps", "1") == 0
     assert train(folder, tmp_path, "--steps", "1") == 2
-    assert "add --resume to continue it" in capsys.readouterr().err
+    assert "add --resume to continue" in capsys.readouterr().err
     assert train(folder, tmp_path, "--steps", "2", "--resume") == 2
     assert "different settings" in capsys.readouterr().err
 
@@ -153,7 +153,7 @@ def test_every_stage_stops_at_its_share_of_the_minutes(
     assert training - 4 <= machine.seconds["training"] <= training + 4
     assert machine.seconds["evaluation"] <= 18 + 8
     out = capsys.readouterr()
-    assert "tokens of text give a poor draft" in out.out
+    assert "tokens of text are few for a good draft" in out.out
     assert "tokens/s" in out.err and "left" in out.err
     assert (read_text(tmp_path / "work" / "text")[0].states is None) == (kind != "feature")
 
