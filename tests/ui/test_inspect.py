@@ -124,13 +124,13 @@ def test_the_microscope_shows_the_recorded_figures_and_explains_verdicts(played,
     for verdict, parts in zip(("accepted", "rejected"), VERDICTS[recording], strict=True):
         assert all(any(part in one for part in parts) for one in words[verdict])
         assert all(any(part in one for one in words[verdict]) for part in parts)
-    assert all("follows the rejected token" in one for one in words["discarded"])
+    assert all("after the rejected token" in one for one in words["discarded"])
 
 
 def test_the_strip_opens_rounds_by_click_and_keys(played):
     page = played("greedy")
     page.locator(STRIP).hover(position={"x": 3, "y": 20})
-    assert page.inner_text(TIP) == "Round 1: 4 of 4 draft tokens accepted, then one bonus token."
+    assert page.inner_text(TIP) == "Round 1: 4 of 4 accepted, then one bonus token."
     page.mouse.move(0, 0)
     assert page.locator(TIP).is_hidden()
     open_round(page, 3, count("greedy"))

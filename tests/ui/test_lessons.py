@@ -118,7 +118,7 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     assert statuses == ["accepted"] * 4 + ["bonus"]
     assert figures(page)["passes"] == 1
     show(page, 2, 1)
-    assert page.inner_text("[data-role=microscope-title]").startswith("Round 1: 4 of 4 draft tokens accepted")
+    assert page.inner_text("[data-role=microscope-title]").startswith("Round 1: 4 of 4 accepted")
     press(page, "microscope-close")
     assert page.locator("[data-lane=baseline]").is_visible(), "a button that does not hide a lane shows both"
 
@@ -131,9 +131,7 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     fates = ["accepted", "accepted", "rejected", "discarded", "corrected"]
     assert found == list(zip(words, fates, strict=True))
     show(page, 3, 2)
-    assert "2nd in the draft model's list (draft probability 19%)" in page.inner_text(
-        "[data-role=microscope-cards]"
-    )
+    assert "2nd in the draft's list (19%)" in page.inner_text("[data-role=microscope-cards]")
     charts = page.locator("[data-plot]:visible")
     assert [chart.get_attribute("data-plot") for chart in charts.all()] == ["ranks"]
     charts.scroll_into_view_if_needed()

@@ -176,7 +176,7 @@ def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, servi
     page.wait_for_selector("#play-stop:enabled", state="attached")
     page.click(".sd-play [data-role=stop]")
     page.wait_for_selector(".sd-play[data-state=drafting]")
-    assert page.inner_text(NOTICE).startswith("Stopped;")
+    assert page.inner_text(NOTICE).startswith("The stopped turn does not count")
     assert page.inner_text("[data-role=turn]") == "Turn 1 of 6" and page.locator(TURNS).count() == 0
     service.go_on()
     for player in (1, 2):

@@ -39,7 +39,7 @@ def test_a_run_of_llama_cpp_marks_rejected_tokens_and_is_saved_as_a_trace(open_p
     title = page.inner_text(TITLE)
     assert title.endswith("ms in total.") and "Rule" not in title
     cards = page.inner_text(CARDS)
-    assert "The server does not report which token this was" in cards
+    assert "The server does not report which token it was" in cards
     assert not any(word in cards for word in ("null", "NaN", "undefined"))
     page.keyboard.press("Escape")
 

@@ -19,7 +19,7 @@ import { own, round, token } from "./made.js";
 learnTables({
   drafters: {
     "draft-model": { who: "{draft}", source: "" },
-    "prompt-lookup": { who: "prompt lookup", source: "the draft token was copied from earlier text" },
+    "prompt-lookup": { who: "prompt lookup", source: "it was copied from earlier text" },
     "lookup+model": { who: "lookup, then {draft}", source: "" },
   },
 });
@@ -35,7 +35,7 @@ test("under rejection the verdict has both probabilities and the random number",
   const refused = token(1, "rejected", { p: 0.03, q: 0.61, accept_prob: 0.049, u: 0.2 });
   assert.equal(
     verdictWords(refused, drafted, "rejection"),
-    "Target 3.0%, draft model 61%: acceptance probability 0.049, random number 0.200, so rejected.",
+    "Target 3.0%, draft 61%: acceptance probability 0.049, random number 0.200, so rejected.",
   );
   const kept = token(1, "accepted", { p: 0.3, q: 0.6, accept_prob: 0.5, u: 0.2 });
   assert.match(verdictWords(kept, drafted, "rejection"), /random number 0\.200, so accepted\.$/);
@@ -56,7 +56,7 @@ test("under block verification a later token can carry an earlier one", () => {
   assert.match(words("accepted", 0.7), /but a later token passes, so accepted\.$/);
   assert.match(words("rejected", 0.7), /no later token passes, so rejected\.$/);
   const corrected = own(5, "corrected", { prob: 0.4, residual_mass: 0.427 });
-  assert.match(emissionWords(corrected, round(0, ["rejected"]), "block"), /weight of the accepted tokens\. .* probability 40%/);
+  assert.match(emissionWords(corrected, round(0, ["rejected"]), "block"), /weight of the accepted tokens; this token has 40% of it/);
 });
 
 test("under shared noise the verdict says whether the target picks the same token", () => {
@@ -66,24 +66,24 @@ test("under shared noise the verdict says whether the target picks the same toke
 
 test("a token that was not compared has the reason", () => {
   const fell = token(1, "discarded");
-  assert.match(verdictWords(fell, round(0, ["rejected", "discarded"]), "greedy"), /follows the rejected token/);
+  assert.match(verdictWords(fell, round(0, ["rejected", "discarded"]), "greedy"), /after the rejected token/);
   assert.match(verdictWords(fell, round(0, ["accepted", "discarded"]), "greedy"), /run ended/);
 });
 
 test("a copied token has no draft probability", () => {
   const copying = round(0, ["accepted"], 1, { drafted_by: "prompt-lookup" });
   const kept = token(1, "accepted", { raw_p: 0.5 });
-  assert.match(verdictWords(kept, copying, "greedy"), /the draft token was copied from earlier text/);
+  assert.match(verdictWords(kept, copying, "greedy"), /it was copied from earlier text/);
   assert.ok(!tokenFigures(kept, copying, "greedy").some(([name]) => name === "q"));
 });
 
 test("a correction under rejection names the residual, elsewhere the target's choice", () => {
   const corrected = own(5, "corrected", { prob: 0.4, residual_mass: 0.427, raw_prob: 0.41 });
   const drafted = round(0, ["rejected"]);
-  assert.match(emissionWords(corrected, drafted, "rejection"), /the token has probability 40%\. Rejection probability: 0\.427/);
-  assert.match(emissionWords(corrected, drafted, "greedy"), /^This token replaces the rejected token\. .* probability 41%/);
+  assert.match(emissionWords(corrected, drafted, "rejection"), /mass 0\.427, the rejection probability; this token has 40% of it/);
+  assert.match(emissionWords(corrected, drafted, "greedy"), /^Replaces the rejected token\. .* probability 41%/);
   assert.match(emissionWords(own(5, "bonus"), round(0, ["accepted", "accepted"]), "rejection"), /^All 2 draft tokens were accepted/);
-  assert.match(emissionWords(own(5, "bonus"), round(0, []), "greedy"), /^This round had no draft tokens: one target pass wrote one token/);
+  assert.match(emissionWords(own(5, "bonus"), round(0, []), "greedy"), /^No draft tokens: one target pass, one token/);
 });
 
 test("figures fit the rule", () => {
@@ -95,16 +95,16 @@ test("figures fit the rule", () => {
 });
 
 test("a round is one sentence", () => {
-  assert.equal(roundWords(round(2, ["accepted", "rejected"])), "Round 3: 1 of 2 draft tokens accepted, then one corrected token.");
+  assert.equal(roundWords(round(2, ["accepted", "rejected"])), "Round 3: 1 of 2 accepted, then one corrected token.");
   assert.equal(roundWords(round(0, [])), "Round 1: no draft tokens, one token from the target.");
 });
 
 test("Python's table names the drafter; an unknown drafter is no error", () => {
   const about = (drafter) =>
     pairWords({ pair: { target: "T", draft: "small draft" }, precision: "bf16", device: "a CPU", config: { drafter } });
-  assert.equal(about("prompt-lookup"), "Target model: T. Draft tokens from prompt lookup. Precision: bf16. Device: a CPU.");
-  assert.equal(about("lookup+model"), "Target model: T. Draft tokens from lookup, then the small draft. Precision: bf16. Device: a CPU.");
-  assert.equal(about("of tomorrow"), "Target model: T. Draft tokens from the small draft. Precision: bf16. Device: a CPU.");
+  assert.equal(about("prompt-lookup"), "Target model: T. Draft tokens from prompt lookup. Precision bf16, on a CPU.");
+  assert.equal(about("lookup+model"), "Target model: T. Draft tokens from lookup, then the small draft. Precision bf16, on a CPU.");
+  assert.equal(about("of tomorrow"), "Target model: T. Draft tokens from the small draft. Precision bf16, on a CPU.");
 });
 
 test("without a draft the target's token has no status on the page", () => {
@@ -131,9 +131,9 @@ test("what is left is told as soon as it can be, coarsely where it is long", () 
 test("a rejected token has the draft's rank of the target's choice, if the draft has a list", () => {
   const words = (id, draft_top) => rankWords({ drafted: [token(1, "accepted"), token(2, "rejected", { draft_top })], emission: own(id, "corrected") });
   const list = [[2, 0.5], [3, 0.25], [4, 0.1], [5, 0.05], [6, 0.01]];
-  assert.equal(words(3, list), "The target's choice ranked 2nd in the draft model's list (draft probability 25%).");
-  assert.equal(words(2, list), "The target's choice ranked 1st in the draft model's list (draft probability 50%).", "possible if both draw at random");
-  assert.equal(words(9, list), "The target's choice was not among the draft model's five most likely tokens.");
+  assert.equal(words(3, list), "The target's choice ranked 2nd in the draft's list (25%).");
+  assert.equal(words(2, list), "The target's choice ranked 1st in the draft's list (50%).", "possible if both draw at random");
+  assert.equal(words(9, list), "The target's choice was not in the draft's top five.");
   assert.equal(words(3, []), "", "copied");
   assert.equal(rankWords(round(0, ["accepted"])), "");
 });

@@ -19,7 +19,7 @@ const RULES = {
     verdict: rejectionVerdict,
     choice: drawnFromTarget,
     corrected: (emission) =>
-      `Drawn from the residual distribution: max(0, p − q), normalized. In this distribution, the token has probability ${percent(emission.prob)}. Rejection probability: ${decimal(emission.residual_mass)}.`,
+      `Drawn from the residual distribution, max(0, p − q) normalized. The residual has mass ${decimal(emission.residual_mass)}, the rejection probability; this token has ${percent(emission.prob)} of it.`,
     figures: (token) => [
       ["min(1, p/q)", token.compared ? decimal(token.accept_prob) : "not compared", "acceptance probability"],
       ["u", token.u === null ? "not drawn" : decimal(token.u), "random number; accepted if u < min(1, p/q)"],
@@ -29,7 +29,7 @@ const RULES = {
     verdict: blockVerdict,
     choice: drawnFromTarget,
     corrected: (emission) =>
-      `Drawn from the residual distribution: max(0, w·p − q), normalized. Here w is the weight of the accepted tokens. In this distribution, the token has probability ${percent(emission.prob)}.`,
+      `Drawn from the residual distribution, max(0, w·p − q) normalized, where w is the weight of the accepted tokens; this token has ${percent(emission.prob)} of it.`,
     figures: (token) => [
       ["h", decimal(token.accept_prob), "probability of accepting all draft tokens up to this one"],
       ["u", decimal(token.u), "random number; accepted if u < h here or at a later token"],
@@ -37,13 +37,13 @@ const RULES = {
   },
   "shared-noise": {
     verdict: noiseVerdict,
-    choice: (emission) => `Chosen because it has the largest sum of log p and noise; its probability is ${percent(emission.prob)}.`,
+    choice: (emission) => `The token with the largest log p + noise; its probability is ${percent(emission.prob)}.`,
     figures: (token) => [["noise g", decimal(token.noise), "Gumbel noise of this token at this position"]],
   },
 };
 const SERVER = "server"; // the name in Python's table for the drafter of a watched server
 const RANKS = ["1st", "2nd", "3rd", "4th", "5th"];
-const UNKNOWN_TOKEN = "The server does not report which token this was.";
+const UNKNOWN_TOKEN = "The server does not report which token it was.";
 const MIN_FRACTION = 0.05; // with a smaller fraction done, the time left cannot be estimated
 const COARSE_S = 20; // longer waits are rounded to five seconds
 
@@ -138,7 +138,7 @@ export function verdictWords(token, round, rule) {
   if (isWatched(round)) return watchedVerdict(token);
   if (!token.compared) {
     return round.drafted.some((other) => other.rejected)
-      ? "This token follows the rejected token, so it was discarded without comparison."
+      ? "Drafted after the rejected token, so discarded without comparison."
       : "The run ended before this token was compared.";
   }
   return RULES[rule].verdict(token, round);
@@ -173,7 +173,7 @@ function noiseVerdict(token, round) {
 }
 
 function bothOdds(p, q, round) {
-  return `Target ${percent(p)}, ${sourceOf(round.drafted_by) ?? `draft model ${percent(q)}`}`;
+  return `Target ${percent(p)}, ${sourceOf(round.drafted_by) ?? `draft ${percent(q)}`}`;
 }
 
 function watchedVerdict(token) {
@@ -190,9 +190,9 @@ export function emissionWords(emission, round, rule) {
   const count = round.drafted.length;
   if (emission.prob === null) return watchedEmission(emission, round) + watchedOdds(emission.raw_prob);
   const { choice, corrected } = RULES[rule];
-  if (!count) return `This round had no draft tokens: one target pass wrote one token. ${choice(emission)}`;
+  if (!count) return `No draft tokens: one target pass, one token. ${choice(emission)}`;
   if (emission.status === "bonus") return `${allAccepted(count)}; the same pass adds one more token. ${choice(emission)}`;
-  return corrected ? corrected(emission) : `This token replaces the rejected token. ${choice(emission)}`;
+  return corrected ? corrected(emission) : `Replaces the rejected token. ${choice(emission)}`;
 }
 
 function allAccepted(count) {
@@ -204,15 +204,15 @@ function drawnFromTarget(emission) {
 }
 
 function watchedEmission(emission, round) {
-  if (isPiece(round)) return "A piece of the server's text. The server does not report which tokens were draft tokens.";
-  if (!round.drafted.length) return "This round had no draft tokens: one target pass wrote one token.";
+  if (isPiece(round)) return "A piece of the text. The server does not report which tokens were drafted.";
+  if (!round.drafted.length) return "No draft tokens: one target pass, one token.";
   if (emission.status === "bonus") return `${allAccepted(round.drafted.length)}; the same pass added one more token.`;
-  return "The target's token replaces the rejected token.";
+  return "The target's token replaces the rejected one.";
 }
 
 /**
- * The rank of the target's choice in the draft model's list at the rejected token: 1 to 5, or `BEYOND`. Null if nothing
- * was rejected or there is no list, as with copied tokens.
+ * The rank of the target's choice in the draft's list at the rejected token: 1 to 5, or `BEYOND`. Null if nothing was
+ * rejected or the draft has no list, as with copied tokens.
  */
 export function targetRank({ drafted, emission }) {
   const top = drafted.find(({ rejected }) => rejected)?.draft_top;
@@ -223,9 +223,9 @@ export function targetRank({ drafted, emission }) {
 export function rankWords(round) {
   const rank = targetRank(round);
   if (rank === null) return "";
-  if (rank === BEYOND) return "The target's choice was not among the draft model's five most likely tokens.";
+  if (rank === BEYOND) return "The target's choice was not in the draft's top five.";
   const [, probability] = round.drafted.find(({ rejected }) => rejected).draft_top[rank - 1];
-  return `The target's choice ranked ${RANKS[rank - 1]} in the draft model's list (draft probability ${percent(probability)}).`;
+  return `The target's choice ranked ${RANKS[rank - 1]} in the draft's list (${percent(probability)}).`;
 }
 
 /** One round in a sentence. */
@@ -234,7 +234,7 @@ export function roundWords(round) {
   if (!round.drafted.length) return `Round ${round.index + 1}: no draft tokens, one token from the target.`;
   const accepted = round.drafted.filter((token) => token.status === "accepted").length;
   const added = round.emission ? `, then one ${round.emission.status} token` : "";
-  return `Round ${round.index + 1}: ${accepted} of ${round.drafted.length} draft tokens accepted${added}.`;
+  return `Round ${round.index + 1}: ${accepted} of ${round.drafted.length} accepted${added}.`;
 }
 
 /**
@@ -260,10 +260,10 @@ export function timeWords({ draft_s: draft, verify_s: verify, other_s: rest }) {
 export function settingWords(run) {
   const { watched, pair, config } = run;
   if (watched) {
-    return `Watching the server ${watched.server}: ${watched.engine} with ${pair.target}, temperature ${config.temperature}. The server uses its own drafting and verification rules.`;
+    return `Watching ${watched.server}: ${watched.engine} with ${pair.target}, temperature ${config.temperature}. The server drafts and verifies by its own rules.`;
   }
   const { label, about } = tables.rules[config.rule];
-  return `Rule: ${label}. ${about} Draft length k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
+  return `Rule: ${label}. ${about} k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
 }
 
 /** The settings of a run in short. */
@@ -280,5 +280,5 @@ export function ruleWords(rule, temperature) {
 /** The models of a run and where they run, in a sentence. */
 export function pairWords({ pair, precision, device, config }) {
   const drafter = (tables.drafters[config.drafter]?.who ?? "{draft}").replace("{draft}", `the ${pair.draft}`);
-  return `Target model: ${pair.target}. Draft tokens from ${drafter}. Precision: ${precision}. Device: ${device}.`;
+  return `Target model: ${pair.target}. Draft tokens from ${drafter}. Precision ${precision}, on ${device}.`;
 }
