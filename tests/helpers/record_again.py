@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from specdemo import load_pair
+from specdemo.engine.speculate import never
 from specdemo.pairs.live import LiveRun
 from specdemo.pairs.pair import Pair
 from specdemo.proof.proof_events import proof_events
@@ -24,10 +25,6 @@ from specdemo.ui.component import STATIC
 from specdemo.ui.site import ANSWERS, PROOFS
 
 PROOF_SETTINGS = ("proof", "prompts", "draws", "rule", "prompt")
-
-
-def never() -> bool:
-    return False
 
 
 def record_runs(pair: Pair) -> None:
