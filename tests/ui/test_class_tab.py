@@ -45,7 +45,15 @@ NO_STREAMS = "window.EventSource = class { close() {} }"
 """Simulates a proxy that holds back every stream."""
 TOLD = ".sd-asked-told"
 BODY_WIDER = WIDER.replace("main *", "body *")
-PARTS = ".sd-class [data-role=asked], .sd-class [data-role=game]"
+DISMISS = """() => {
+    // One step, because what an earlier test has dismissed may go at any moment.
+    const parts = ['asked', 'game'].map(role => document.querySelector(`.sd-class [data-role=${role}]`));
+    for (const part of parts) {
+        const button = part.hidden ? null : [...part.querySelectorAll('button')].at(-1);
+        if (button && !('pressed' in button.dataset)) { button.dataset.pressed = ''; button.click(); }
+    }
+    return parts.every(part => part.hidden); }"""
+"""Dismiss question and game; return whether both are gone."""
 
 
 class Class:
@@ -80,11 +88,7 @@ class Class:
             open_class(self.teacher)
             self._join(self.phone)
             self._join(self.keyboard)
-        for part in self.teacher.locator(PARTS).all():
-            if part.is_visible():
-                part.get_by_role("button").last.click()
-        for form in ("ask-form", "game-form"):
-            self.teacher.wait_for_selector(f"[data-role={form}]:visible")
+        until(lambda: self.teacher.evaluate(DISMISS))
 
     def close(self) -> None:
         for page in (self.phone, self.keyboard):

@@ -1,6 +1,7 @@
 """The page at every size, in every font and state: nothing is cut, covered or overwritten."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -92,10 +93,13 @@ def cases(states: Any, dark: Any) -> Any:
     return pytest.mark.parametrize(("state", "theme"), both, ids=names)
 
 
-def set_fonts(font: str, *pages: Any) -> None:
-    if not all([write_in(page, font) for page in pages]):
-        sentence = f"{font} is not installed on this machine"
-        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+def fonts(*pages: Any) -> Iterator[str]:
+    """Write the pages in one font after the other, and yield the names; skip fonts that are missing."""
+    for font in FONTS:
+        if all([write_in(page, font) for page in pages]):
+            yield font
+        elif os.environ.get("CI"):
+            pytest.fail(f"{font} is not installed on this machine")
 
 
 def look(page: Any, size: str) -> list[str]:
@@ -109,22 +113,24 @@ def look(page: Any, size: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("font", FONTS)
 @cases((*STAGE_STATES, *OTHER_STATES), dark=(ended, microscope))
-def test_nothing_is_cut_or_covered(open_page, service, state, font, theme):
+def test_nothing_is_cut_or_covered(open_page, service, state, theme):
     page = open_page(theme=theme)
-    set_fonts(font, page)
     state(page, service)
     seen = []
+    for font in fonts(page):
+        seen += [f"{font}, {fault}" for fault in faults_at_every_size(page, state)]
+    assert not seen, "\n".join(seen)
+
+
+def faults_at_every_size(page: Any, state: Any) -> Iterator[str]:
     for name, (_, height) in SIZES.items():
         # In some tabs the switch is out of sight, but its setting applies there too.
         page.evaluate(PROJECTOR, name == "projector")
-        found = look(page, name)
+        yield from (f"{name}: {fault}" for fault in look(page, name))
         if name in IN_ONE_SCREEN and state in STAGE_STATES:
             parts = [*ALWAYS, *live_charts(page, name)]
-            found += [f"below the fold: {part}" for part in parts if not within(page, part, height)]
-        seen += [f"{name}: {fault}" for fault in found]
-    assert not seen, "\n".join(seen)
+            yield from (f"{name}: below the fold: {part}" for part in parts if not within(page, part, height))
 
 
 def live_charts(page: Any, size: str) -> tuple[str, ...]:
@@ -172,20 +178,19 @@ def writing(teacher: Any, student: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("font", FONTS)
 @cases((waiting, question, result, writing), dark=(question,))
-def test_nothing_of_a_class_is_cut_or_covered(open_page, patient_page, state, font, theme):
+def test_nothing_of_a_class_is_cut_or_covered(open_page, patient_page, state, theme):
     teacher = open_page(theme=theme)
     open_class(teacher)
     student = patient_page(color_scheme=theme)
     student.goto(teacher.text_content(".sd-class-link"))
     student.wait_for_selector(".sd-student[data-state=following]")
-    set_fonts(font, teacher, student)
     state(teacher, student)
     seen = []
-    for name in SIZES:
-        teacher.evaluate(PROJECTOR, name == "projector")
-        for who, page in (("teacher", teacher), ("student", student)):
-            seen += [f"{who}, {name}: {fault}" for fault in look(page, name)]
+    for font in fonts(teacher, student):
+        for name in SIZES:
+            teacher.evaluate(PROJECTOR, name == "projector")
+            for who, page in (("teacher", teacher), ("student", student)):
+                seen += [f"{who}, {font}, {name}: {fault}" for fault in look(page, name)]
     end_class(teacher)
     assert not seen, "\n".join(seen)
