@@ -23,11 +23,11 @@ PRICE_WEIGHT = 8.0
 COPY_PRIORS = (0.2, 0.5, 0.75, 0.8, 0.85, 0.9)
 """Prior acceptance rates of a copied token by the number of matching tokens before it: 1, 2, …, 6 or more."""
 CONFIDENCE_BINS = 10
-PROBE_EVERY = 12
-"""Number of rounds from one probe to the next. A probe is a round in which no draft is expected to pay, but
+PROBE_AFTER = 6
+"""Minimum number of rounds without a draft before a probe: a round in which no draft is expected to pay, but
 one token is drafted to measure whether drafting pays by now."""
 FIRST_PROBE = 2  # index of the first round that can be a probe; early, because only priors decide until then
-PROBE_SHARE = 0.03  # maximum share of the run's time for probes; expensive ones are made less often
+PROBE_SHARE = 0.02  # maximum share of the run's time for probes; expensive ones are made less often
 
 
 class DraftLength:
@@ -124,14 +124,19 @@ class _Planner(DraftLength):
 
     def __init__(self, calibration: Calibration):
         super().__init__()
+        self._calibration = calibration
         self._costs = RunningCosts(calibration)
         first = _Rate(PRIOR_RATE, PRIOR_WEIGHT, LASTING_WEIGHT, 0)
         self._observed = [first, *(_Rate(PRIOR_RATE, 0.0, NEIGHBOR_WEIGHT, 0) for _ in range(MAX_K - 1))]
         self._round = -1
+        self._undrafted = 0  # number of rounds since the last draft
         self._limit = 0
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
         self._costs.timed(draft_steps, rows, draft_s, verify_s)
+
+    def observe(self, accepted: int, compared: int, emitted: int) -> None:
+        self._undrafted = 0 if compared else self._undrafted + 1
 
     def _begin(self, limit: int) -> list[float]:
         """Start a round and return the expected acceptance rate at each of ``MAX_K`` draft positions."""
@@ -145,10 +150,10 @@ class _Planner(DraftLength):
     def _is_probe_due(self) -> bool:
         """Return whether this round should be a probe if no draft is expected to pay."""
         # The first probe is made at any cost, because only a timed draft shows if the calibrated cost is
-        # right.
-        cost = self._costs.c + self._costs.v[1] - self._costs.v[0]
-        every = max(PROBE_EVERY, math.ceil(cost / PROBE_SHARE))
-        return self._limit > 0 and self._round % every == FIRST_PROBE
+        # right. A cost that rose since the calibration does not delay the next one: other work may have ended.
+        cost = min(given.c + given.v[1] - given.v[0] for given in (self._costs, self._calibration))
+        due = FIRST_PROBE if self._round == FIRST_PROBE else max(PROBE_AFTER, math.ceil(cost / PROBE_SHARE))
+        return self._limit > 0 and self._undrafted >= due
 
 
 class AutoLength(_Planner):
@@ -201,7 +206,7 @@ class AutoLength(_Planner):
         return self._probing
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Return whether this token, alone or with later ones, is expected to pay."""
+        """Return whether this token, alone or with later ones, is expected to pay, or is a probe."""
         self._steps += 1
         confidence = probabilities(scores).amax().item()
         if math.isnan(confidence):
@@ -212,7 +217,8 @@ class AutoLength(_Planner):
         survival = self._survival * rate
         after = self._gain(self._expected, drafted + 1, survival, self._costs.c)
         v = self._costs.v
-        if survival + max(0.0, after) <= self._price * (v[drafted + 1] - v[drafted]) and not self._probing:
+        pays = survival + max(0.0, after) > self._price * (v[drafted + 1] - v[drafted])
+        if not (pays or self._probing or (drafted == 0 and self._is_probe_due())):
             self._declined = rate
             return False
         self._draft(kind, survival)
@@ -248,6 +254,7 @@ class AutoLength(_Planner):
         return True
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
+        super().observe(accepted, compared, emitted)
         for position, kind in enumerate(self._drafted[:compared]):
             self._kind_rates[kind].add(position < accepted, self._round)
             if kind[0] == "draft":
@@ -302,6 +309,7 @@ class PlannedLength(_Planner):
         self._left = k or int(self._is_probe_due())
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
+        super().observe(accepted, compared, emitted)
         for position in range(compared):
             self._observed[position].add(position < accepted, self._round)
 

@@ -1,32 +1,31 @@
 """Pass costs during a run: the calibrated costs, corrected by the measured times of the run's own rounds."""
 
 import math
-import statistics
 from collections import deque
 
 from specdemo.records.trace import Calibration
 
-MEMORY = 7  # number of values in each running median
+MEMORY = 7  # number of values in each running quartile
 
 
 class RunningCosts:
     """The costs c and v(n) of a run, as in ``Calibration``; v need not rise with n.
 
     A calibration is short and the machine may be busy: one measured c was 55 times too high. On a shared
-    machine, a disturbed round takes too long and almost never too short. Each cost is therefore the lower
-    median of the last ``MEMORY`` values, of which the calibrated cost is the first. With the lower median, a
-    single slow round changes nothing. A calibrated cost that is too high is replaced after one round, one
-    that is too low after two.
+    machine, a disturbed round takes too long and almost never too short, and short draft steps suffer in
+    other rounds than long passes. Each cost is therefore the lower quartile of the last ``MEMORY`` values, of
+    which the calibrated cost is the first: a cost of an undisturbed machine. A calibrated cost that is too
+    high is replaced after one round; one that is too low after ``MEMORY`` − 2 rounds.
     """
 
     def __init__(self, calibration: Calibration):
         self._step_s = calibration.step_s
         self._calibrated_v = calibration.v
-        # Medians of logarithms: the time of a target pass relative to the calibration, the correction of each
+        # Quartiles of logarithms: the time of a target pass relative to the calibration, the correction of each
         # v(n), and c.
-        self._pace = _Median(0.0)
-        self._rows: dict[int, _Median] = {}
-        self._draft = _Median(math.log(calibration.c)) if calibration.c > 0 else None
+        self._pace = _LowerQuartile(0.0)
+        self._rows: dict[int, _LowerQuartile] = {}
+        self._draft = _LowerQuartile(math.log(calibration.c)) if calibration.c > 0 else None
         self.c = calibration.c
         self.v = list(calibration.v)
 
@@ -37,30 +36,30 @@ class RunningCosts:
             self._correct_v(rows - 1, slowdown)
         if draft_steps > 0 and draft_s > 0:
             log_c = math.log(draft_s / (draft_steps * self._step_s)) - self._pace.value
-            self._draft = self._draft or _Median(log_c)
+            self._draft = self._draft or _LowerQuartile(log_c)
             self._draft.add(log_c)
             self.c = math.exp(self._draft.value)
 
     def _correct_v(self, index: int, slowdown: float) -> None:
         """Correct the pace and v[``index``] with log(time of a pass ÷ its calibrated time)."""
-        row = self._rows.setdefault(index, _Median(0.0))
+        row = self._rows.setdefault(index, _LowerQuartile(0.0))
         self._pace.add(slowdown - row.value)
         row.add(slowdown - self._pace.value)
-        known = {at: median.value for at, median in self._rows.items()}
+        known = {at: quartile.value for at, quartile in self._rows.items()}
         corrections = _interpolated(known, len(self._calibrated_v))
         self.v = [cost * math.exp(by) for cost, by in zip(self._calibrated_v, corrections, strict=True)]
 
 
-class _Median:
-    """The lower median of the last ``MEMORY`` numbers. An initial estimate counts as the first number."""
+class _LowerQuartile:
+    """The lower quartile of the last ``MEMORY`` numbers. An initial estimate counts as the first two."""
 
     def __init__(self, estimate: float):
         self.value = estimate
-        self._last = deque([estimate], maxlen=MEMORY)
+        self._last = deque([estimate] * 2, maxlen=MEMORY)
 
     def add(self, number: float) -> None:
         self._last.append(number)
-        self.value = statistics.median_low(self._last)
+        self.value = sorted(self._last)[len(self._last) // 4]
 
 
 def _interpolated(known: dict[int, float], count: int) -> list[float]:

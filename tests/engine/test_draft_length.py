@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers.streams import TABLES, costs, decode, rate, stream, table
 
-from specdemo.engine.draft_length import PROBE_EVERY, AutoLength, FixedLength, PlannedLength, length_for
+from specdemo.engine.draft_length import PROBE_AFTER, AutoLength, FixedLength, PlannedLength, length_for
 from specdemo.records.limits import MAX_K
 from specdemo.records.trace import AUTO
 
@@ -58,7 +58,7 @@ def test_a_sure_cheap_draft_goes_on_to_the_limit_and_an_unsure_one_stops():
 @KINDS
 def test_nothing_is_drafted_if_no_token_is_useful(kind):
     length = kind(costs(0.05, FREE))
-    assert [drafted(length, SURE, limit=0) for _ in range(2 * PROBE_EVERY)] == [0] * 2 * PROBE_EVERY
+    assert [drafted(length, SURE, limit=0) for _ in range(2 * PROBE_AFTER)] == [0] * 2 * PROBE_AFTER
     assert not length.wants_copy(1)
 
 
@@ -90,14 +90,14 @@ def test_a_cost_that_rises_in_one_step_is_drafted_up_to_or_beyond(kind):
 
 @KINDS
 def test_one_in_so_many_undrafted_rounds_is_a_probe(kind):
-    length, counts = kind(costs(0.2, FREE)), []
-    for _ in range(200 + 10 * PROBE_EVERY):
+    length, counts = kind(costs(0.12, FREE)), []
+    for _ in range(200 + 10 * (PROBE_AFTER + 1)):
         counts.append(drafted(length, SURE))
         length.observe(accepted=0, compared=min(1, counts[-1]), emitted=1)
     counts = counts[200:]
     probes = [index for index, count in enumerate(counts) if count]
     assert set(counts) == {0, 1} and len(probes) == 10
-    assert {later - earlier for earlier, later in pairwise(probes)} == {PROBE_EVERY}
+    assert {later - earlier for earlier, later in pairwise(probes)} == {PROBE_AFTER + 1}
 
 
 @KINDS
@@ -108,9 +108,9 @@ def test_good_text_after_a_bad_start_is_drafted_again(kind, name):
     good = [stream(lambda token: 0.8, seed) for seed in range(4)]
     for text, fresh in zip(sure, good, strict=True):
         late = play(kind, table(name), text)
-        # The cost of a fresh run for as much good text, and the wait for a probe.
+        # The cost of a fresh run for as much good text, and the wait for two probes.
         share = (len(text.luck) - 40) / len(fresh.luck)
-        bound = 40 * 1.1 + PROBE_EVERY + 1.1 * share * play(kind, table(name), fresh).cost
+        bound = 40 * 1.1 + 2 * PROBE_AFTER + 1.1 * share * play(kind, table(name), fresh).cost
         assert late.cost < bound
 
 
