@@ -150,7 +150,7 @@ class _Planner(DraftLength):
     def _is_probe_due(self) -> bool:
         """Return whether this round should be a probe if no draft is expected to pay."""
         # The first probe is made at any cost, because only a timed draft shows if the calibrated cost is
-        # right. A cost that rose since the calibration does not delay the next one: other work may have ended.
+        # right. A cost that rose in the run does not delay the next one: other work may have ended.
         cost = min(given.c + given.v[1] - given.v[0] for given in (self._costs, self._calibration))
         due = FIRST_PROBE if self._round == FIRST_PROBE else max(PROBE_AFTER, math.ceil(cost / PROBE_SHARE))
         return self._limit > 0 and self._undrafted >= due

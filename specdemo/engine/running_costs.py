@@ -21,8 +21,8 @@ class RunningCosts:
     def __init__(self, calibration: Calibration):
         self._step_s = calibration.step_s
         self._calibrated_v = calibration.v
-        # Quartiles of logarithms: the time of a target pass relative to the calibration, the correction of each
-        # v(n), and c.
+        # Quartiles of logarithms: the time of a target pass relative to the calibration, the correction of
+        # each v(n), and c.
         self._pace = _LowerQuartile(0.0)
         self._rows: dict[int, _LowerQuartile] = {}
         self._draft = _LowerQuartile(math.log(calibration.c)) if calibration.c > 0 else None
@@ -42,9 +42,10 @@ class RunningCosts:
 
     def _correct_v(self, index: int, slowdown: float) -> None:
         """Correct the pace and v[``index``] with log(time of a pass ÷ its calibrated time)."""
-        row = self._rows.setdefault(index, _LowerQuartile(0.0))
-        self._pace.add(slowdown - row.value)
-        row.add(slowdown - self._pace.value)
+        # The pace must not depend on the corrections: if most passes had one number of rows, the two could
+        # change against each other without end.
+        self._pace.add(slowdown)
+        self._rows.setdefault(index, _LowerQuartile(0.0)).add(slowdown - self._pace.value)
         known = {at: quartile.value for at, quartile in self._rows.items()}
         corrections = _interpolated(known, len(self._calibrated_v))
         self.v = [cost * math.exp(by) for cost, by in zip(self._calibrated_v, corrections, strict=True)]

@@ -1,13 +1,21 @@
 """Draft lengths: fixed, or automatic from the costs and the acceptance rates observed so far."""
 
 import dataclasses
-from itertools import pairwise
+import random
+from itertools import groupby, pairwise
 
 import pytest
 import torch
 from helpers.streams import TABLES, costs, decode, rate, stream, table
 
-from specdemo.engine.draft_length import PROBE_AFTER, AutoLength, FixedLength, PlannedLength, length_for
+from specdemo.engine.draft_length import (
+    PROBE_AFTER,
+    PROBE_SHARE,
+    AutoLength,
+    FixedLength,
+    PlannedLength,
+    length_for,
+)
 from specdemo.records.limits import MAX_K
 from specdemo.records.trace import AUTO
 
@@ -89,15 +97,29 @@ def test_a_cost_that_rises_in_one_step_is_drafted_up_to_or_beyond(kind):
 
 
 @KINDS
-def test_one_in_so_many_undrafted_rounds_is_a_probe(kind):
-    length, counts = kind(costs(0.12, FREE)), []
-    for _ in range(200 + 10 * (PROBE_AFTER + 1)):
+def test_a_probe_follows_as_many_undrafted_rounds_as_its_cost_allows(kind):
+    length, counts = kind(costs(0.2, FREE)), []
+    for _ in range(400):
         counts.append(drafted(length, SURE))
         length.observe(accepted=0, compared=min(1, counts[-1]), emitted=1)
-    counts = counts[200:]
-    probes = [index for index, count in enumerate(counts) if count]
-    assert set(counts) == {0, 1} and len(probes) == 10
-    assert {later - earlier for earlier, later in pairwise(probes)} == {PROBE_AFTER + 1}
+    probes = [index for index, count in enumerate(counts) if count and index >= 200]
+    assert set(counts[200:]) == {0, 1}
+    assert {later - earlier for earlier, later in pairwise(probes)} == {0.2 / PROBE_SHARE + 1}
+
+
+@KINDS
+def test_other_work_that_takes_turns_does_not_end_drafting(kind):
+    dice, true = random.Random(0), costs(0.05, (1.0, 1.02, 1.04, 1.06, 1.1, *[2.0] * 8))
+
+    def disturbed():  # as often and as long as beside two busy processes
+        return 1.0 + dice.expovariate(1.5) + (dice.uniform(2.0, 12.0) if dice.random() < 0.3 else 0.0)
+
+    texts = [stream(lambda token: 0.55, seed) for seed in range(12)]
+    found = [decode(kind(true), text, true, disturbed) for text in texts]
+    runs = [list(same) for one in found for drafts, same in groupby(map(bool, one.drafted)) if not drafts]
+    assert max(map(len, runs), default=0) <= 8
+    quiet = rate(lambda: kind(true), texts, true)
+    assert sum(one.tokens for one in found) / sum(one.cost for one in found) > 0.97 * quiet
 
 
 @KINDS

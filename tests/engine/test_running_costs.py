@@ -54,6 +54,15 @@ def test_rounds_without_draft_steps_leave_c_unchanged():
     assert found.c == 0.0 and found.v == pytest.approx(GIVEN.v)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_costs_stay_if_every_disturbed_pass_has_the_same_number_of_rows(seed):
+    dice, found = random.Random(seed), RunningCosts(GIVEN)
+    for _ in range(60):
+        slow = 1.0 + dice.expovariate(1.5) + (9.0 if dice.random() < 0.3 else 0.0)
+        run(found, 1, v=slow)
+        assert 0.8 < ratios(found)[1][1] < 1.4
+
+
 def test_costs_are_found_on_a_noisy_machine():
     true, dice = table("cliff"), random.Random(0)
     found, seen = RunningCosts(costs(0.3, true.v)), []

@@ -84,8 +84,10 @@ class Outcome:
         return self.tokens / self.cost
 
 
-def decode(length: DraftLength, text: Stream, true: Calibration) -> Outcome:
-    """Simulate one run on a machine with the costs ``true``."""
+def decode(
+    length: DraftLength, text: Stream, true: Calibration, slowdown: Callable[[], float] = lambda: 1.0
+) -> Outcome:
+    """Simulate one run on a machine with the costs ``true``; ``slowdown`` only disturbs what is measured."""
     at, cost, drafted = 0, 0.0, []
     while at < len(text.luck):
         left = len(text.luck) - at
@@ -93,7 +95,8 @@ def decode(length: DraftLength, text: Stream, true: Calibration) -> Outcome:
         k, steps = write(length, text, at)
         right = next((place for place in range(k) if not text.right(at + place, place)), k)
         length.observe(right, min(right + 1, k), right + 1)
-        length.timed(steps, k + 1, steps * true.c * true.step_s, true.v[k] * true.step_s)
+        draft_s, verify_s = (cost * true.step_s * slowdown() for cost in (steps * true.c, true.v[k]))
+        length.timed(steps, k + 1, draft_s, verify_s)
         cost += steps * true.c + true.v[k]
         drafted.append(k)
         at += right + 1
