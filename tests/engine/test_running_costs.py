@@ -55,12 +55,12 @@ def test_rounds_without_draft_steps_leave_c_unchanged():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_costs_stay_if_every_disturbed_pass_has_the_same_number_of_rows(seed):
+def test_disturbed_passes_of_one_kind_change_no_ratio(seed):
     dice, found = random.Random(seed), RunningCosts(GIVEN)
-    for _ in range(60):
+    for index in range(60):
         slow = 1.0 + dice.expovariate(1.5) + (9.0 if dice.random() < 0.3 else 0.0)
-        run(found, 1, v=slow)
-        assert 0.8 < ratios(found)[1][1] < 1.4
+        run(found, 1, rows=1 if index < 4 else 2, v=slow)
+    assert 0.7 < ratios(found)[1][1] < 1.4
 
 
 def test_costs_are_found_on_a_noisy_machine():
