@@ -25,7 +25,7 @@ from specdemo.records.limits import (
     show,
     unknown_pair,
 )
-from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.records.trace import AUTO, MAX_REPEATS, Mode, Rule, RunConfig
 
 TARGET: dict[str, Any] = {
     "default": BUILT_IN,
@@ -83,6 +83,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "max_new_tokens": {"metavar": "N", "help": f"maximum new tokens, up to {MAX_NEW_TOKENS:,}"},
     "baseline": {"help": "also run the target alone"},
     "draft_alone": {"help": "also run the draft model alone"},
+    "repeats": {"metavar": "N", "help": f"runs, of which the median is shown, up to {MAX_REPEATS}"},
 }
 """Field of ``RunConfig`` -> arguments of ``add_argument`` that its type and default do not determine."""
 _KINDS: dict[Any, dict[str, Any]] = {

@@ -21,6 +21,7 @@ from specdemo.models.batch_invariance import (
 )
 from specdemo.models.execution import CausalLM, WholeModel
 from specdemo.models.runtime import MAX_ROWS, ModelRuntime
+from specdemo.records.spread import scatter
 from specdemo.records.trace import Calibration
 
 TARGET_ALONE = ""  # the key of the costs of the target alone in ``PassCosts.known``
@@ -137,14 +138,6 @@ def interleaved(
             if turn:
                 times[n].append(seconds)
     return times
-
-
-def scatter(seconds: list[float]) -> float:
-    """Return the interquartile range of repeated measurements ÷ their median; 0 for fewer than 3 of them."""
-    if len(seconds) < 3:
-        return 0.0
-    low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
-    return (high - low) / middle
 
 
 def timed_pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:

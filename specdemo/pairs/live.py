@@ -1,10 +1,10 @@
 """Live runs: decoding one configuration, with its events and its record."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-from specdemo.engine.race import race
+from specdemo.engine.race import race, replay_events
 from specdemo.engine.speculate import never
 from specdemo.engine.verdicts import top_fives
 from specdemo.pairs.hardware import versions
@@ -20,7 +20,9 @@ ROUGHLY = "Machine busy: estimates are rough."
 class LiveRun:
     """The decoding of one configuration, and its record.
 
-    ``stop`` is called once per round of each lane; if it returns True, that round is the lane's last.
+    ``stop`` is called once per round of each lane; if it returns True, that round is the lane's last. A run
+    with ``repeats`` is decoded several times; the one with the median speedup is the record, and holds the
+    rounds of the others.
     """
 
     def __init__(self, pair: Pair, config: RunConfig, stop: Stop = never):
@@ -28,15 +30,45 @@ class LiveRun:
         self._config = config
         self._stop = stop
         self._prompt_ids = pair.prompt_ids(config)
+        self._shown: Run | None = None  # the median of several runs
         calibration = self._lanes.calibrate(config)
-        blank = _blank_run(pair, config, self._prompt_ids, calibration)
-        self._log = RunLog(blank, pair.pieces.specials, pair.pieces.encoded)
+        self._blank = _blank_run(pair, config, self._prompt_ids, calibration)
+        self._begin()
+
+    def _begin(self) -> None:
+        pieces = self._lanes.pair.pieces
+        self._log = RunLog(self._blank, pieces.specials, pieces.encoded)
 
     def events(self) -> Iterator[Event]:
         """Decode the run and yield its events. Time that the caller spends between events is not measured.
 
-        A long prompt causes ``progress`` events first. A run that is stopped during these has no others.
+        A long prompt causes ``progress`` events first. A run that is stopped during these has no others. If
+        the run is repeated, its rounds arrive after all runs have ended, and ``progress`` events before.
         """
+        if self._config.repeats == 1:
+            yield from self._decoded()
+        else:
+            yield from self._repeated()
+
+    def _repeated(self) -> Iterator[Event]:
+        count, runs = self._config.repeats, list[Run]()
+        while len(runs) < count and not (runs and self._stop()):
+            self._begin()
+            words = f"Measuring: run {len(runs) + 1} of {count}"
+            for event in self._decoded():
+                if event["type"] == "progress" and event["text"] == STOPPED:
+                    yield event
+                    return
+                yield {"type": "progress", "text": words, "fraction": (len(runs) + 0.5) / count}
+            runs.append(self._log.run)
+        if len(runs) > 1 and self._stop():
+            runs.pop()  # it may be cut off
+        runs.sort(key=lambda run: run.totals["speedup"] or 0.0)
+        middle = runs.pop((len(runs) - 1) // 2)
+        self._shown = replace(middle, repeats=tuple(run.lanes for run in runs))
+        yield from replay_events(self._shown)
+
+    def _decoded(self) -> Iterator[Event]:
         lanes = self._lanes.requested(self._config, self._prompt_ids, self._stop)
         # A prompt of one part is processed with the first rounds.
         prefills = [lane.prefill for lane in lanes.values() if lane.prefill.parts > 1]
@@ -54,7 +86,7 @@ class LiveRun:
     @property
     def run(self) -> Run:
         """The run with all rounds so far, ready to be saved."""
-        return self._log.run
+        return self._shown or self._log.run
 
 
 def _blank_run(pair: Pair, config: RunConfig, prompt_ids: list[int], calibration: Calibration) -> Run:

@@ -23,7 +23,7 @@ class Outcome:
     ids: Mapping[str, Sequence[int]]
     """Lane -> its output token ids."""
     typical: float | None
-    """The speedup if each round took the median time of its lane; None if unknown."""
+    """``Spread.typical`` of the run; None if unknown."""
 
     @property
     def speedup(self) -> float | None:

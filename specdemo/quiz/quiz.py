@@ -1,6 +1,5 @@
 """The measurement that answers a quiz question: two runs, and the option that their figures support."""
 
-import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,7 +14,8 @@ from specdemo.quiz.judging import Outcome
 from specdemo.quiz.questions import Question
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError, show
-from specdemo.records.trace import BASELINE, SPECULATIVE, Lane, Round
+from specdemo.records.spread import spread
+from specdemo.records.trace import Lane, Round
 
 # With these settings, a question takes about 10 s on two CPU cores.
 K = 3
@@ -92,9 +92,6 @@ def verdict_event(number: int, question: Question, first: Outcome, second: Outco
 
 
 def _outcome(run: PairedRun) -> Outcome:
-    own, alone = (
-        statistics.median(one.seconds for one in run.rounds[lane]) for lane in (SPECULATIVE, BASELINE)
-    )
-    totals = run.totals
-    typical = totals.tau * alone / own if own and totals.tau and totals.speedup else None
-    return Outcome(totals, {lane: Lane(tuple(rounds)).ids for lane, rounds in run.rounds.items()}, typical)
+    trusted = spread(run.rounds)
+    ids = {lane: Lane(tuple(rounds)).ids for lane, rounds in run.rounds.items()}
+    return Outcome(run.totals, ids, trusted and trusted.typical)

@@ -5,15 +5,18 @@
 ``start``   the ``run`` without its rounds, the ``pieces`` (bytes) of the prompt's ids, and the ``specials``
 ``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids not sent before
 ``end``     the closing ``sentence``, the ``badge``, the final ``totals``, the ``finish``, and
-            ``draft_divergence``, a sentence about the draft model's own text (None if it did not run alone)
+            ``draft_divergence``, a sentence about the draft model's own text (None if it did not run alone);
+            ``spread``, how far the speedup can be trusted (None without a speedup and for a watched server),
+            and the ``speedups`` of all measured runs in ascending order
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from specdemo.records.figures import Tally, Totals, without_early_speedup
+from specdemo.records.figures import Tally, Totals, fold, without_early_speedup
 from specdemo.records.sentences import badge, closing_sentence, draft_divergence_sentence, pieces_sentence
+from specdemo.records.spread import spread
 from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched
 
 Event = dict[str, Any]
@@ -70,8 +73,11 @@ class RunLog:
         """Return the ``end`` event; the speculative lane must have a round."""
         totals, config, watched = self._totals(), self._blank.config, self._blank.watched
         finish = self._rounds[SPECULATIVE][-1].finish
+        trusted = None if totals.speedup is None or watched else spread(self._rounds)
+        others = [speedup_of(lanes, config.rule) for lanes in self._blank.repeats]
+        speedups = sorted(speedup for speedup in (totals.speedup, *others) if speedup is not None)
         if watched is None or watched.rounds:
-            sentence = closing_sentence(totals, finish, config, self._blank.calibration)
+            sentence = closing_sentence(totals, finish, config, self._blank.calibration, trusted, speedups)
             # This program cannot know if another program's sampling is exact, so it shows no badge for it.
             verdict = badge(totals, config.rule) if watched is None or config.rule is Rule.GREEDY else None
         else:
@@ -82,6 +88,8 @@ class RunLog:
             "badge": verdict and verdict._asdict(),
             "draft_divergence": draft_divergence_sentence(totals, config.rule),
             "totals": shown_figures(totals, watched),
+            "spread": trusted and trusted._asdict(),
+            "speedups": speedups,
             "finish": finish,
         }
 
@@ -103,6 +111,11 @@ def shown_figures(totals: Totals, watched: Watched | None) -> dict[str, Any]:
     """Return the figures; ``ROUND_FIGURES`` are None if a watched server does not report its rounds."""
     figures = asdict(totals)
     return figures if watched is None or watched.rounds else figures | dict.fromkeys(ROUND_FIGURES)
+
+
+def speedup_of(lanes: Mapping[str, Lane], rule: Rule) -> float | None:
+    rounds = {name: lane.rounds for name, lane in lanes.items()}
+    return without_early_speedup(fold(rounds, rule, None)).speedup
 
 
 def ids_in(round_: Round) -> set[int]:

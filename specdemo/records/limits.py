@@ -10,7 +10,15 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from specdemo.records.drafter_kinds import KINDS, NEEDED_NAMES, SCRIPTED, DrafterKind
-from specdemo.records.trace import AUTO, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, Mode, Rule, RunConfig
+from specdemo.records.trace import (
+    AUTO,
+    MAX_NEW_TOKENS,
+    MAX_PROMPT_CHARS,
+    MAX_REPEATS,
+    Mode,
+    Rule,
+    RunConfig,
+)
 
 MAX_K = 12
 MAX_TEMPERATURE = 2.0
@@ -88,6 +96,7 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
         max_new_tokens=integer(raw, "max_new_tokens", RunConfig.max_new_tokens, 1, MAX_NEW_TOKENS),
         baseline=flag(raw, "baseline", RunConfig.baseline),
         draft_alone=flag(raw, "draft_alone", RunConfig.draft_alone),
+        repeats=integer(raw, "repeats", RunConfig.repeats, 1, MAX_REPEATS),
     )
 
 

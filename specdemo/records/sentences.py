@@ -1,9 +1,11 @@
 """Sentences that summarize a run."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from specdemo.records.drafter_kinds import KINDS
 from specdemo.records.figures import Totals
+from specdemo.records.spread import Spread
 from specdemo.records.theory import best_length
 from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 
@@ -18,12 +20,22 @@ class Badge(NamedTuple):
     text: str
 
 
+DISTURBED = "Other work on this machine disturbed the measurement; repeat the run."
+END_TO_END = 0.03  # minimum relative difference of the end-to-end speedup that the sentence mentions
+
+
 def closing_sentence(
-    totals: Totals, finish: Finish | None, config: RunConfig, calibration: Calibration | None
+    totals: Totals,
+    finish: Finish | None,
+    config: RunConfig,
+    calibration: Calibration | None,
+    trusted: Spread | None = None,
+    speedups: Sequence[float] = (),
 ) -> str:
     """Compare texts, speed, target passes and acceptance rate; give a reason if the run was slower.
 
-    ``totals`` are the figures after ``figures.without_early_speedup``.
+    ``totals`` are the figures after ``figures.without_early_speedup``; ``speedups`` are those of all measured
+    runs.
     """
     stopped = finish is Finish.STOPPED
     same = {True: "Same text so far" if stopped else "Same text", False: "Different text", None: ""}
@@ -41,6 +53,8 @@ def closing_sentence(
         sentences.append(f"{text} at {totals.speedup:.2f}× the speed, {passes}.")
     else:
         sentences.append(f"{_speed(totals)}, {passes}.")
+    if totals.speedup is not None:
+        sentences += _how_measured(totals, trusted, speedups)
     if totals.alpha_drafted is None:
         sentences.append(_nothing_drafted(config, calibration))
     elif totals.alpha_compared is not None:
@@ -48,6 +62,18 @@ def closing_sentence(
         if slower and calibration is not None:
             sentences.append(_why_slower(totals.alpha_compared, totals.break_even_alpha, config, calibration))
     return " ".join(sentences)
+
+
+def _how_measured(totals: Totals, trusted: Spread | None, speedups: Sequence[float]) -> list[str]:
+    sentences = []
+    whole = totals.speedup_end_to_end
+    if whole and totals.speedup and abs(whole / totals.speedup - 1) > END_TO_END:
+        sentences.append(f"With the reading of the prompt: {whole:.2f}×.")
+    if len(speedups) > 1:
+        sentences.append(f"Median of {len(speedups)} runs ({speedups[0]:.2f}× to {speedups[-1]:.2f}×).")
+    elif trusted and trusted.disturbed:
+        sentences.append(DISTURBED)
+    return sentences
 
 
 def pieces_sentence(totals: Totals, finish: Finish | None) -> str:

@@ -14,6 +14,7 @@ WATCHED_VERSION = 2
 MAX_PROMPT_CHARS = 8_000
 MAX_NEW_TOKENS = 1_024
 MAX_VOCABULARY = 2**18
+MAX_REPEATS = 5
 MAX_WATCHED_K = 128
 """Maximum draft length of a watched server; its operator chooses the draft length."""
 UNKNOWN_ID = 0
@@ -137,6 +138,7 @@ class RunConfig:
     max_new_tokens: int = 128
     baseline: bool = True
     draft_alone: bool = False
+    repeats: int = 1  # number of times that the run is measured; the one with the median speedup is shown
 
 
 class Alternative(NamedTuple):
@@ -287,6 +289,8 @@ class Run:
     version: Whole = TRACE_VERSION
     arithmetic: Text = ""
     watched: Watched | None = None
+    # The lanes of the other runs, if the run was repeated.
+    repeats: Annotated[tuple[Mapping[Text, Lane], ...], at_most(MAX_REPEATS - 1)] = ()
 
     def to_json(self) -> str:
         return dump(asdict(self))

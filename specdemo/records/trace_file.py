@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -206,17 +206,23 @@ def _check(run: Run) -> None:
             raise MisfitError("is missing", f".pair.{name}")
     if not run.prompt_ids:
         raise MisfitError("is empty", ".prompt_ids")
-    asked = {SPECULATIVE: True, BASELINE: run.config.baseline, DRAFT: run.config.draft_alone}
-    for name, lane in run.lanes.items():
-        if not asked.get(name):
-            raise MisfitError("is a lane that the run's settings do not ask for", f".lanes{_dotted(name)}")
-        at(f".lanes.{name}", _check_lane, lane, name, run)
-    if not run.lanes.get(SPECULATIVE, Lane()).rounds:
-        raise MisfitError("has no rounds", f".lanes.{SPECULATIVE}")
+    for number, lanes in enumerate([run.lanes, *run.repeats]):
+        where = f".repeats[{number - 1}]" if number else ".lanes"
+        at(where, _check_lanes, lanes, run)
     if run.calibration:
-        longest = max(len(round_.drafted) for lane in run.lanes.values() for round_ in lane.rounds)
+        longest = max(len(round_.drafted) for lane in _all_lanes(run) for round_ in lane.rounds)
         at(".calibration", _check_calibration, run.calibration, longest)
     _check_pieces(run)
+
+
+def _check_lanes(lanes: Mapping[str, Lane], run: Run) -> None:
+    asked = {SPECULATIVE: True, BASELINE: run.config.baseline, DRAFT: run.config.draft_alone}
+    for name, lane in lanes.items():
+        if not asked.get(name):
+            raise MisfitError("is a lane that the run's settings do not ask for", _dotted(name))
+        at(f".{name}", _check_lane, lane, name, run)
+    if not lanes.get(SPECULATIVE, Lane()).rounds:
+        raise MisfitError("has no rounds", f".{SPECULATIVE}")
 
 
 def _check_lane(lane: Lane, name: str, run: Run) -> None:
@@ -288,8 +294,12 @@ def _check_calibration(calibration: Calibration, longest_draft: int) -> None:
         raise MisfitError("must be at least the number of tokens", ".rows")
 
 
+def _all_lanes(run: Run) -> list[Lane]:
+    return [lane for lanes in (run.lanes, *run.repeats) for lane in lanes.values()]
+
+
 def _check_pieces(run: Run) -> None:
-    shown = set(run.prompt_ids).union(*(ids_in(r) for lane in run.lanes.values() for r in lane.rounds))
+    shown = set(run.prompt_ids).union(*(ids_in(r) for lane in _all_lanes(run) for r in lane.rounds))
     for ids, name in ((shown, "the run shows"), (set(run.specials), "specials lists")):
         if lacking := ids - run.pieces.keys():
             raise MisfitError(f"has no entry for token {min(lacking)}, which {name}", ".pieces")

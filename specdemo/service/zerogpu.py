@@ -14,7 +14,7 @@ from typing import Any
 from specdemo.pairs.hardware import device_name
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_NEW_TOKENS, UserError
-from specdemo.records.trace import Calibration, RunConfig
+from specdemo.records.trace import MAX_REPEATS, Calibration, RunConfig
 from specdemo.service.jobs import REFUSED, JobKind, LostDeviceError, Request, internal_failure
 from specdemo.service.queue import Events, Stop
 from specdemo.service.service import Perform
@@ -43,7 +43,7 @@ Costs = Mapping[str, Mapping[Any, Calibration]]
 def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False) -> int:
     """Return the GPU seconds to reserve for a job; ZeroGPU refuses a job that exceeds the visitor's quota.
 
-    A missing or invalid number of tokens counts as the maximum.
+    A missing number of tokens counts as the maximum, and so does an invalid number.
     """
     work_s: float = JOB_S.get(kind, 0)
     if kind is JobKind.RUN:
@@ -51,7 +51,10 @@ def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False
         if not isinstance(tokens, int | float) or not 1 <= tokens <= MAX_NEW_TOKENS:
             tokens = MAX_NEW_TOKENS
         lanes = 1 + (raw.get("baseline", RunConfig.baseline) is True) + (raw.get("draft_alone") is True)
-        work_s = lanes * tokens / TOKENS_PER_S
+        repeats = raw.get("repeats", RunConfig.repeats)
+        if not isinstance(repeats, int | float) or not 1 <= repeats <= MAX_REPEATS:
+            repeats = MAX_REPEATS
+        work_s = repeats * lanes * tokens / TOKENS_PER_S
     start_s = STARTING_S if costs_known else MEASURING_S
     return min(MAX_S, max(MIN_S, math.ceil(start_s + work_s)))
 

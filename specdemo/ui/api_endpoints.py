@@ -78,6 +78,7 @@ def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterat
         seed: int = RunConfig.seed,
         top_k: int = RunConfig.top_k,
         top_p: float = RunConfig.top_p,
+        repeats: int = RunConfig.repeats,
         pair: str = "",
     ) -> Iterator[Answer]:
         """Write a text by speculative decoding, race the target model alone, and return text and speedup.
@@ -98,6 +99,7 @@ def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterat
             seed: Seed of the random draws; repeats the text, except rejection sampling with auto k
             top_k: Draw from this many most likely tokens; 0 is all
             top_p: Draw from the most likely tokens with this total probability; 1 is all
+            repeats: Number of runs, 1 to 5; the answer is the run with the median speedup
             pair: Name of the models, if the host offers several; empty for the default
         """
         settings = {
@@ -111,6 +113,7 @@ def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterat
             "seed": seed,
             "top_k": top_k,
             "top_p": top_p,
+            "repeats": repeats,
         }
         answer = AnswerSoFar()
         with (

@@ -13,7 +13,7 @@ from specdemo.pairs.presets import OfferedPairs
 from specdemo.records import limits
 from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with
 from specdemo.records.limits import UserError, parse_config
-from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
+from specdemo.records.trace import AUTO, MAX_REPEATS, USUAL_K, Mode, Rule, RunConfig
 from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.stage import SETTINGS
@@ -75,6 +75,7 @@ class Controls(NamedTuple):
     top_p: gr.Slider
     baseline: gr.Checkbox
     draft_alone: gr.Checkbox
+    repeats: gr.Slider
     pair: gr.Dropdown
 
 
@@ -200,8 +201,16 @@ def _settings(
         label="Also run the draft model alone",
         interactive=DEFAULTS.drafter in drafters,  # True if there is a draft model
     )
+    repeats = gr.Slider(
+        1,
+        MAX_REPEATS,
+        DEFAULTS.repeats,
+        step=1,
+        label="Repeats",
+        info="Above 1, the run with the median speedup is shown.",
+    )
     sampling = temperature, rule, max_new_tokens, seed, top_k, top_p
-    return Controls(prompt, mode, drafter, k, auto, *sampling, baseline, draft_alone, pair)
+    return Controls(prompt, mode, drafter, k, auto, *sampling, baseline, draft_alone, repeats, pair)
 
 
 def _add_about(sentences: Mapping[str, str], first: str) -> None:

@@ -11,7 +11,8 @@ from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.rules import GreedyRule
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs import calibrate
-from specdemo.pairs.calibrate import interleaved, measure_draft, measure_target, scatter
+from specdemo.pairs.calibrate import interleaved, measure_draft, measure_target
+from specdemo.records.spread import scatter
 from specdemo.records.trace import Calibration
 
 

@@ -14,7 +14,7 @@ from specdemo.engine.race import replay_events
 from specdemo.engine.speculate import PROMPT_PART
 from specdemo.pairs.live import ROUGHLY, LiveRun, calibration_events
 from specdemo.records.figures import fold
-from specdemo.records.limits import parse_config
+from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
 from specdemo.records.trace_file import load
 
@@ -147,3 +147,35 @@ def test_rough_estimates_are_reported_by_runs_and_recalibrations(scatter, monkey
     monkeypatch.setattr("specdemo.pairs.lanes.Lanes.calibrate_all", lambda _: run.calibration)
     *_, last = calibration_events(pair)
     assert (ROUGHLY in run.arithmetic) == (ROUGHLY in last["sentence"]) == (scatter > 0)
+
+
+def test_a_repeated_run_shows_the_median_and_keeps_all_rounds(pair):
+    record, events = live(pair, repeats=3)
+    kinds = [event["type"] for event in events if event["type"] != "progress"]
+    assert kinds == ["start"] + ["round"] * (len(kinds) - 2) + ["end"]
+    assert {event["text"] for event in events if event["type"] == "progress"} == {
+        f"Measuring: run {number} of 3" for number in (1, 2, 3)
+    }
+    assert len(record.repeats) == 2
+    assert {tuple(lanes[BASELINE].ids) for lanes in (record.lanes, *record.repeats)} == {
+        tuple(record.lanes[BASELINE].ids)
+    }
+    end, shown = events[-1], record.totals["speedup"]
+    assert len(end["speedups"]) == 3 and end["speedups"][1] == shown
+    assert "Median of 3 runs" in end["sentence"]
+    loaded = load(record.to_json())
+    assert loaded == record and list(replay_events(loaded))[-1] == end
+
+
+def test_a_stopped_repetition_shows_the_runs_that_ended(pair):
+    events = stopped_after(pair, 40, "progress", repeats=5)
+    end = events[-1]
+    assert end["finish"] == "length" and 1 <= len(end["speedups"]) < 5
+    assert stopped_after(pair, 2, "progress", repeats=5)[-1]["finish"] == "stopped"
+
+
+def test_a_damaged_repetition_is_refused(pair):
+    raw = json.loads(live(pair, repeats=2)[0].to_json())
+    raw["repeats"][0][SPECULATIVE]["rounds"][1]["position"] += 1
+    with pytest.raises(UserError, match=r"repeats\[0\]\.speculative\.rounds\[1\]\.position"):
+        load(json.dumps(raw))

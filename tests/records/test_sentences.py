@@ -6,7 +6,8 @@ import pytest
 
 from specdemo.records.drafter_kinds import PROMPT_LOOKUP
 from specdemo.records.figures import Totals, fold
-from specdemo.records.sentences import badge, closing_sentence
+from specdemo.records.sentences import DISTURBED, badge, closing_sentence
+from specdemo.records.spread import Spread
 from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 
 COSTS = Calibration(step_s=0.02, c=0.3, v=(1.0, 1.1, 1.2, 1.3), row_floor=2)
@@ -93,3 +94,18 @@ def test_a_run_without_drafts_has_a_reason(config, why):
     slower = f"Same text. Slower: 0.97× the speed of the target alone, {passes}"
     assert sentence(UNDRAFTED, config) == slower
     assert sentence(replace(UNDRAFTED, speedup=1.01), config) == f"Same text at 1.01× the speed, {passes}"
+
+
+def test_the_sentence_says_what_the_speedup_leaves_out_and_how_often_it_was_measured():
+    disturbed, steady = (Spread(1.3, 1.7, 1.6, bad) for bad in (True, False))
+
+    def added(totals=TOTALS, trusted=steady, speedups=(1.594,)):
+        said = closing_sentence(totals, Finish.LENGTH, ASKED, COSTS, trusted, speedups)
+        return said.removeprefix(
+            "Same text at 1.59× the speed, 14 target passes instead of 30. "
+        ).removesuffix("Acceptance rate α 57%.")
+
+    assert added() == added(replace(TOTALS, speedup_end_to_end=1.57)) == ""
+    assert "1.25×" in added(replace(TOTALS, speedup_end_to_end=1.25))
+    assert added(trusted=disturbed) == f"{DISTURBED} "
+    assert added(trusted=disturbed, speedups=(1.5, 1.594, 1.7)) == "Median of 3 runs (1.50× to 1.70×). "

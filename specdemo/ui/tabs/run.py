@@ -32,14 +32,16 @@ def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[st
         top_p: float,
         baseline: bool,
         draft_alone: bool,
+        repeats: int,
         pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
         """Decode a prompt with and without drafts; yield the run's events as growing NDJSON.
 
         If ``auto`` is true, the decoder chooses the length of each draft and ignores ``k``. ``baseline`` also
-        runs the target alone, for comparison, and ``draft_alone`` the draft model alone. ``pair`` is the name
-        of the models, if there are several.
+        runs the target alone, for comparison, and ``draft_alone`` the draft model alone. With ``repeats``
+        above 1, the rounds arrive after all runs have ended: those of the run with the median speedup.
+        ``pair`` is the name of the models, if there are several.
         """
         with stops.job(request) as job:
             settings = {
@@ -55,6 +57,7 @@ def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[st
                 "top_p": top_p,
                 "baseline": baseline,
                 "draft_alone": draft_alone,
+                "repeats": repeats,
             }
             yield from job.ndjson(service, JobKind.RUN, settings, pair)
 

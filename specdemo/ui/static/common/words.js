@@ -86,6 +86,12 @@ export function isSlower(speedup) {
   return speedup !== null && Number(speedup.toFixed(2)) < 1;
 }
 
+/** The range of a speedup, such as (1.3–1.6); with two decimals if one does not distinguish its ends. */
+export function rangeWords({ low, high }) {
+  const [coarse, fine] = [1, 2].map((digits) => [low, high].map((end) => end.toFixed(digits)));
+  return `(${(coarse[0] === coarse[1] ? fine : coarse).join("–")})`;
+}
+
 /** A speedup in words, compared with the target alone. */
 export function speedWords(speedup) {
   return isSlower(speedup) ? `slower: ${times(speedup)} the speed of the target alone` : `${times(speedup)} the speed`;

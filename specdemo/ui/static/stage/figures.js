@@ -1,7 +1,7 @@
 // The headline figures and the counts of target passes. The server computes them; this module only formats them.
 
 import { write } from "../common/dom.js";
-import { hasResidual, isSlower, share, times } from "../common/words.js";
+import { hasResidual, isSlower, rangeWords, share, times } from "../common/words.js";
 
 const fixedDigits = (digits) => (value) => value.toFixed(digits);
 const FORMATS = {
@@ -19,22 +19,26 @@ const FORMATS = {
   identical: (value) => (value ? "=" : "≠"),
 };
 const LABELS = {
-  speedup: ({ speedup, baseline_tokens: alone }) => {
+  speedup: ({ speedup, baseline_tokens: alone }, rule, end) => {
     if (speedup === null && alone) return "shown after 8 tokens";
-    return isSlower(speedup) ? "slower" : "speedup";
+    const word = isSlower(speedup) ? "slower" : "speedup";
+    const { spread, speedups = [] } = end ?? {};
+    if (speedups.length > 1) return `${word}, median of ${speedups.length}`;
+    if (spread?.disturbed) return "disturbed by other work";
+    return spread ? `${word} ${rangeWords(spread)}` : word;
   },
   passes: ({ passes }) => (passes === 1 ? "target pass" : "target passes"),
-  identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, ended) => {
-    if (identical && ended) return tokens === alone ? "same text" : "same until one ends";
+  identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, end) => {
+    if (identical && end) return tokens === alone ? "same text" : "same until one ends";
     if (identical) return "same text so far";
     if (identical === false) return `differs from token ${divergence + 1}`;
     return alone ? "same distribution" : "same text?";
   },
-  diverges: ({ draft_divergence: divergence, draft_alone_tokens: tokens }, rule, ended) => {
+  diverges: ({ draft_divergence: divergence, draft_alone_tokens: tokens }, rule, end) => {
     if (hasResidual(rule)) return "independent sample, not compared";
     if (divergence !== null) return `differs from the target at token ${divergence + 1}`;
     if (!tokens) return "";
-    return ended ? "same text as the target" : "same as the target so far";
+    return end ? "same text as the target" : "same as the target so far";
   },
 };
 const FULL_ROW = 40; // if a lane has more pass blocks than this, all blocks get narrower
@@ -48,10 +52,10 @@ export class Figures {
   }
 
   /**
-   * Show the figures of a moment; `totals` is null before the first round, and `ended` is true for a run's final
-   * figures.
+   * Show the figures of a moment; `totals` is null before the first round, and `end` is the event of the run's end if
+   * these are its final figures.
    */
-  show(totals, rule, ended) {
+  show(totals, rule, end) {
     if (totals === this.shown) return;
     this.shown = totals;
     if (!totals) return this.clear();
@@ -60,7 +64,7 @@ export class Figures {
       setData(node, "value", value);
       write(node, value === null ? unknownFigure(node, totals) : FORMATS[node.dataset.figure](value));
     }
-    for (const [node] of this.labels) write(node, LABELS[node.dataset.label](totals, rule, ended));
+    for (const [node] of this.labels) write(node, LABELS[node.dataset.label](totals, rule, end));
     setData(this.root, "slower", totals.speedup !== null && isSlower(totals.speedup));
     setData(this.root, "identical", totals.identical);
     this.root.toggleAttribute("data-diverged", totals.draft_divergence !== null);

@@ -18,7 +18,7 @@ const TERMS = {
   ...CHART_TERMS,
   speedup: {
     title: "Speedup S",
-    sentence: "Decoding speed relative to the target alone; 2× means twice as many tokens per second.",
+    sentence: "Decoding speed relative to the target alone. The range covers 95 % of the speedups that this run's rounds give if they are drawn again in blocks (bootstrap).",
     formula: "S = (baseline seconds ÷ baseline tokens) ÷ (speculative seconds ÷ speculative tokens)",
     more: ["theory", "c", "v"],
     numbers: ({ totals, config }) => {

@@ -20,6 +20,8 @@ import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
 import { learnTables } from "../common/tables.js";
 import { roundWords } from "../common/words.js";
 
+const REPEATS = 3;
+
 let mounted = null;
 
 /** The stage of the page; null before it is mounted. */
@@ -28,8 +30,9 @@ export function stageOfPage() {
 }
 
 /** Called once by the Gradio component. */
-export function mount({ element, props, watch, base, settings }) {
+export function mount({ element, props, watch, trigger, base, settings }) {
   const stage = new Stage(element.querySelector(".sd"), { base, ...settings });
+  stage.roles.repeat.addEventListener("click", () => trigger("submit", { address: `repeats=${REPEATS}` }));
   document.querySelector(".sd-header-tools")?.append(stage.roles.tools);
   const feed = () => stage.feed(props.value ?? "");
   watch("value", feed);
@@ -294,7 +297,7 @@ class Stage {
     this.passes.show(state);
     this.lanes[BASELINE].markDivergence(totals?.divergence ?? null);
     this.lanes[DRAFT].markDivergence(totals?.draft_divergence ?? null);
-    this.figures.show(totals, trace.start && this.rule, totals !== null && totals === trace.end?.totals);
+    this.figures.show(totals, trace.start && this.rule, totals !== null && totals === trace.end?.totals ? trace.end : null);
     this.helps.show(totals, trace.start?.run ?? null);
     this.selection.strip.show(trace.entries(SPECULATIVE), settled);
     this.plots.show(state, totals);
@@ -334,6 +337,7 @@ class Stage {
     notice.show(state);
     if (state === "ended") {
       notice.close(trace.end, root.dataset.focus);
+      this.roles.repeat.hidden = !this.live || trace.end.totals.speedup === null;
       this.speaker.sayNow(trace.end.sentence);
     }
     this.tell();
