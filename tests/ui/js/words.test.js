@@ -7,6 +7,7 @@ import {
   ownStatus,
   pairWords,
   percent,
+  rangeWords,
   rankWords,
   roundWords,
   timeLeft,
@@ -136,4 +137,9 @@ test("a rejected token has the draft's rank of the target's choice, if the draft
   assert.equal(words(9, list), "The target's choice was not in the draft's top five.");
   assert.equal(words(3, []), "", "copied");
   assert.equal(rankWords(round(0, ["accepted"])), "");
+});
+
+test("the range of a speedup has as many decimals as its ends need", () => {
+  assert.equal(rangeWords({ low: 1.312, high: 1.63 }), "(1.3–1.6)");
+  assert.equal(rangeWords({ low: 1.512, high: 1.546 }), "(1.51–1.55)");
 });
