@@ -3,7 +3,9 @@
 Check this module after each update of Gradio. The comments name features that would make a part unnecessary.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -37,6 +39,25 @@ def untested_version() -> str | None:
         f"Gradio {gr.__version__} is installed, which was not tested, so parts of the page may fail; install "
         f"a tested version with: pip install 'gradio{TESTED}'."
     )
+
+
+_NEXT_FRAME = re.compile(r"(performance\.now\(\)-\w+\(\w+\)\)/1e3\),)\w+&&\w+\(\)\}")
+_ASSETS = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
+
+
+def stopped_counters() -> tuple[str, str] | None:
+    """Return the name of Gradio's script that counts the seconds of events, and its text without the count.
+
+    Each widget of a pending event has a counter, as had the loading screen, whose counter never ends. They
+    run in every frame for a display that this page does not show, and take a tenth of a processor core that
+    the models need. None if no script counts.
+    """
+    # Unnecessary if Gradio counted only where it shows the seconds.
+    for script in _ASSETS.glob("statustracker-*.js"):
+        text, found = _NEXT_FRAME.subn(r"\1void 0}", script.read_text(encoding="utf-8"))
+        if found:
+            return script.name, text
+    return None
 
 
 def page_of(scope: Scope) -> gr.Blocks:

@@ -4,7 +4,7 @@ They use no model and no queue, and store nothing about visitors.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -21,6 +21,7 @@ from specdemo.records.limits import UserError
 from specdemo.records.trace import Run
 from specdemo.service.service import Service, State
 from specdemo.ui import stage
+from specdemo.ui.http.gradio_internals import stopped_counters
 from specdemo.ui.http.offline import player_page
 from specdemo.ui.http.posts import PartialBodies, RefusedError, json_reply, posted, require_few_values
 
@@ -47,6 +48,7 @@ _partial_bodies = PartialBodies(MAX_UPLOADS * trace_file.MAX_BYTES)
 def own_routes() -> list[Route]:
     """Return the routes; they must come before those of the stage, one of which matches the player's path."""
     return [
+        *_script_routes(),
         Route(f"/{TRACES}", _convert, methods=["POST"]),
         Route(f"/{TRACES}/index.json", _listed),
         Route(f"/{TRACES}/{{name}}.ndjson", _recording),
@@ -54,6 +56,13 @@ def own_routes() -> list[Route]:
         Route(f"/{LAB}/run", _run, methods=["POST"]),
         Route(f"/{LAB}/run/{{name}}.json", _recorded_run),
     ]
+
+
+def _script_routes() -> Iterator[Route]:
+    if script := stopped_counters():
+        name, text = script
+        reply = Response(text, media_type="text/javascript", headers=stage.REVALIDATE)
+        yield Route(f"/assets/{name}", lambda _request: reply)
 
 
 def health_route(service: Service) -> Route:

@@ -128,31 +128,6 @@ function buttonOf(name) {
   return document.getElementById(`tab-${name}-button`);
 }
 
-/**
- * Stop Gradio's counters of seconds: each component of a pending event has one, as had the loading screen, whose counter
- * never ends. They run in every frame for a display that this page does not show, and take a tenth of a processor core
- * that the models need.
- */
-export function stopCounters() {
-  const clock = performance.now;
-  const nextFrame = () => {
-    const frame = requestAnimationFrame(() => {}); // frames are numbered
-    cancelAnimationFrame(frame);
-    return frame;
-  };
-  // A counter cannot be reached from outside. But each of its frames first reads the clock and then, unless the event
-  // has ended, requests the next frame. Another frame is never cancelled: nothing else runs before the microtask.
-  const cancelRequested = () => {
-    const before = nextFrame();
-    queueMicrotask(() => nextFrame() === before + 2 && cancelAnimationFrame(before + 1));
-  };
-  performance.now = () => {
-    const callers = new Error().stack.split("\n").filter((line) => line.includes("://"));
-    if (callers.length === 2 && callers[1].includes("/statustracker-")) cancelRequested();
-    return clock.call(performance);
-  };
-}
-
 /** Show the hints of the chosen settings, and return the line that sums the settings up. */
 export function tellSettings(labels, values) {
   for (const words of document.querySelectorAll("[data-choice]")) words.hidden = !values.includes(words.dataset.choice);

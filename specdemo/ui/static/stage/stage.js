@@ -8,7 +8,7 @@ import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
 import { Notice, Speaker } from "./notice.js";
-import { keepTabInAddress, stopCounters } from "../common/page.js";
+import { keepTabInAddress } from "../common/page.js";
 import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
 import { Plots } from "./plots.js";
 import { Arrival, hasSettings, keepRun, LastRun, nearest, Source } from "./recordings.js";
@@ -39,7 +39,6 @@ export function mount({ element, props, watch, trigger, base, settings }) {
   feed();
   mounted = stage;
   keepTabInAddress();
-  stopCounters();
   document.querySelector(".sd-skip")?.addEventListener("click", () => stage.lanes[SPECULATIVE].box.focus());
   welcome(stage, Boolean(props.value));
 }
