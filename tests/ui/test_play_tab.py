@@ -98,7 +98,7 @@ def test_two_players_draft_in_secret_and_the_better_draft_extends_the_text(open_
 
 
 @pytest.mark.slow
-def test_play_works_with_the_keyboard_alone(open_page):
+def test_the_keyboard_alone_plays_and_the_number_of_turns_can_change(open_page):
     page = open_game(open_page)
     page.focus(BOX)
     page.keyboard.type("as soon")
@@ -109,25 +109,19 @@ def test_play_works_with_the_keyboard_alone(open_page):
     page.keyboard.press("Shift+Enter")
     page.keyboard.type("b")
     assert page.input_value(BOX) == "a\nb", "a line, not a turn"
-    page.fill("[data-role=most]", "1")
-    page.press("[data-role=most]", "Tab")
-    assert page.inner_text("[data-role=turn]") == "Game over after 1 turn"
-    page.fill("[data-role=most]", "2")
-    page.press("[data-role=most]", "Tab")
-    page.fill(BOX, "kept")
-    page.fill("[data-role=most]", "3")
-    page.press("[data-role=most]", "Tab")
-    assert page.inner_text("[data-role=turn]") == "Turn 2 of 3" and page.input_value(BOX) == "kept"
-    assert page.locator(NOTICE).get_attribute("aria-live") == "polite"
+    for most, turn in ((1, "Game over after 1 turn"), (2, "Turn 2 of 2"), (3, "Turn 2 of 3")):
+        page.fill("[data-role=most]", str(most))
+        page.press("[data-role=most]", "Tab")
+        assert page.inner_text("[data-role=turn]") == turn
+    assert page.input_value(BOX) == "a\nb", "the draft is kept"
 
 
 @pytest.mark.slow
 def test_a_space_is_added_before_a_word_unless_it_is_removed(open_page, service):
     page = open_game(open_page)
     button = page.locator("[data-role=space]")
-    for words, seen in (("as", " as"), (" as", " as"), (", as", ", as"), ("  as", "  as")):
-        page.fill(BOX, words)
-        assert page.inner_text(TEXT) == OPENING + seen
+    page.fill(BOX, "as")
+    assert page.inner_text(TEXT) == OPENING + " as"
     page.fill(BOX, "")
     page.press(BOX, "Backspace")
     page.keyboard.type("as")
@@ -144,31 +138,14 @@ def test_a_space_is_added_before_a_word_unless_it_is_removed(open_page, service)
 
 
 @pytest.mark.slow
-def test_bad_input_gets_a_sentence_and_the_game_continues(open_page, service):
-    page = open_game(open_page)
+def test_after_bad_input_or_a_stop_the_drafts_come_back_and_the_game_continues(open_page, service):
+    page = open_game(open_page, players=2)
     for empty in ("", "   "):
         page.fill(BOX, empty)
         page.press(BOX, "Enter")
         assert page.inner_text(ERROR) == "The draft is empty; type the next few words."
     assert service.requests == []
-    service.fault = "The device ran out of memory; ask for fewer tokens."
-    page.fill(BOX, "as soon")
-    page.press(BOX, "Enter")
-    page.wait_for_selector(f"{ERROR}:has-text('ran out of memory')")
-    assert page.input_value(BOX) == " as soon"
-    service.fault = None
-    page.press(BOX, "Enter")
-    page.wait_for_selector(TURNS)
-    assert page.locator(ERROR).is_hidden() and page.inner_text(TEXT) == OPENING + " as soon "
-    page.select_option("[data-role=opening]", "own")
-    page.click(".sd-play-own button")
-    assert "is empty" in page.inner_text(ERROR)
-
-
-@pytest.mark.slow
-def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, service):
     service.hold_at = 1
-    page = open_game(open_page, players=2)
     for words in ("as late", "as soon"):
         page.fill(BOX, words)
         page.press(BOX, "Enter")
@@ -179,8 +156,21 @@ def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, servi
     assert page.inner_text(NOTICE).startswith("The stopped turn does not count")
     assert page.inner_text("[data-role=turn]") == "Turn 1 of 6" and page.locator(TURNS).count() == 0
     service.go_on()
-    for player in (1, 2):
-        assert page.inner_text("[data-role=who]").startswith(f"Player {player}'s")
-        page.press(BOX, "Enter")
+    service.fault = "The device ran out of memory; ask for fewer tokens."
+    both_again(page)
+    page.wait_for_selector(f"{ERROR}:has-text('ran out of memory')")
+    service.fault = None
+    both_again(page)
     page.wait_for_selector(TURNS)
+    assert page.locator(ERROR).is_hidden() and page.inner_text(TEXT) == OPENING + " as soon "
     assert parse_turn(service.requests[-1]).drafts == {"one": " as late", "two": " as soon"}
+    page.select_option("[data-role=opening]", "own")
+    page.click(".sd-play-own button")
+    assert "is empty" in page.inner_text(ERROR)
+
+
+def both_again(page: Any) -> None:
+    """Send the drafts that came back into the box."""
+    for player in (1, 2):
+        page.wait_for_selector(f'[data-role=who]:has-text("Player {player}\'s")')
+        page.press(BOX, "Enter")
