@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from helpers.rooms import in_loop, on_loop, post
+from helpers.rooms import ASK, Clock, in_loop, on_loop, post
 from helpers.stand_in import StandIn
 
 from specdemo.classroom import games as games_module
@@ -168,17 +168,23 @@ async def test_a_dismissed_game_is_not_judged_and_its_judge_is_stopped(short):
 
 
 @on_loop
-async def test_a_class_accepts_drafts_of_its_own_students_only_and_not_too_often():
-    room = Room("BCDFG", judge=judge)
-    room.take(post({"type": "play", **GAME}))
-    token = room.students.join()
+async def test_a_class_accepts_drafts_of_its_own_students_only_and_no_posts_too_often():
+    clock = Clock()
+    room = Room("BCDFG", clock, judge=judge)
+    room.take(post({"type": "play", **GAME}, ASK))
+    token, other = room.students.join(), room.students.join()
     with pytest.raises(UserError, match="not in this class"):
         room.draft("forged", draft())
     for _ in range(5):
         room.draft(token, draft())
-    with pytest.raises(UserError, match="Too many requests"):
-        room.draft(token, draft())
+    vote = {"question": 1, "answer": 0}
+    for take, message in ((room.draft, draft()), (room.answer, vote)):
+        with pytest.raises(UserError, match="Too many requests"):
+            take(token, message)
+        take(other, message)
+        clock.now += 1
+        take(token, message)
     assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
     game = room.take(post())["game"]
-    assert (game["phase"], game["count"], game["absent"]) == ("open", 1, 1)
+    assert (game["phase"], game["count"], game["absent"]) == ("open", 2, 2)
     room.end()

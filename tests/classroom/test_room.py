@@ -56,21 +56,6 @@ async def test_the_teacher_sees_how_many_answers_are_without_a_student():
 
 
 @on_loop
-async def test_a_student_who_answers_too_often_is_refused():
-    clock = Clock()
-    room = Room("BCDFG", clock)
-    room.take(post(ASK))
-    token, other = room.students.join(), room.students.join()
-    for _ in range(5):
-        room.answer(token, ANSWER)
-    with pytest.raises(UserError, match="Too many requests"):
-        room.answer(token, ANSWER)
-    room.answer(other, ANSWER)
-    clock.now += 1
-    room.answer(token, ANSWER)
-
-
-@on_loop
 async def test_nothing_is_accepted_after_the_end():
     room = Room("BCDFG")
     token = room.students.join()

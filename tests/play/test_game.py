@@ -37,15 +37,6 @@ def turn_of(request=None, drafter="draft-model"):
     return TurnEvents(parse_turn(request or GOOD), drafter, PIECES)
 
 
-def test_a_request_needs_only_text_and_draft():
-    request = parse_turn(GOOD)
-    assert request.text == GOOD["text"] and request.drafts == {ONE: " Paris"}
-    assert request.written == () and request.scores == {}
-    full = parse_turn({**GOOD, "second_draft": " Rome", "written": [7, 8], "scores": {ONE: COUNTS}})
-    assert full.drafts == {ONE: " Paris", TWO: " Rome"}
-    assert full.written == (7, 8) and full.scores[ONE].accepted == 1
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -6,6 +6,7 @@ import pytest
 from helpers.accessible import assert_accessible
 from helpers.game_page import BOX, TURNS, draft, open_game
 from helpers.stand_in import GAME_GUESS, GAME_TEXT
+from playwright.sync_api import expect
 
 from specdemo.play.game import parse_turn
 from specdemo.ui.tabs.play import OPENINGS
@@ -64,9 +65,6 @@ def test_a_game_for_one_is_played_to_its_end(open_page, service):
 def test_two_players_draft_in_secret_and_the_better_draft_extends_the_text(open_page, service):
     page = open_game(open_page, players=2)
     assert page.locator("#stage").is_hidden()
-    page.fill(BOX, " ")
-    page.press(BOX, "Enter")
-    assert_accessible(page, ".sd-play", ".sd-header", state="with an error and a pending draft")
     page.fill(BOX, "as late")
     assert page.inner_text(TEXT) == OPENING + " as late", "as it would stand there"
     page.press(BOX, "Enter")
@@ -82,8 +80,7 @@ def test_two_players_draft_in_secret_and_the_better_draft_extends_the_text(open_
     assert parse_turn(service.requests[0]).drafts == {"one": " as late", "two": " as soon as"}
     assert page.inner_text("[data-role=who]").startswith("Player 1's next words")
     for part in (TEXT, BOX, ".sd-play-scores", NOTICE, f"{TURNS}:first-child"):
-        box = page.locator(part).bounding_box()
-        assert box["y"] >= 0 and box["y"] + box["height"] <= 720, (part, box)
+        expect(page.locator(part)).to_be_in_viewport(ratio=1)
     draft(page, "possible.", "possible.")
     assert page.inner_text("[data-role=turn]") == "Game over after 2 turns"
     assert "The text has ended." in page.inner_text(NOTICE)
@@ -130,8 +127,7 @@ def test_a_space_is_added_before_a_word_unless_it_is_removed(open_page, service)
     assert page.inner_text(TEXT) == OPENING + " as" and button.get_attribute("aria-pressed") == "true"
     button.click()
     draft(page, "as")
-    assert service.requests[0]["draft"] == "as" and page.inner_text(TEXT) == OPENING + " "
-    assert button.is_disabled(), "there is one"
+    assert service.requests[0]["draft"] == "as" and button.is_disabled(), "the target wrote a space"
     draft(page, "a")
     assert service.requests[1]["draft"] == "a"
     assert button.get_attribute("aria-pressed") == "true", "the next word begins with a space again"

@@ -26,6 +26,12 @@ def first_visit(open_page: Any, service: Any) -> Any:
     return opened
 
 
+def predict(page: Any) -> None:
+    for words in ("Faster", "3 of 4"):
+        page.click(f"{CARD} label:has-text('{words}')")
+    page.click("text=Run with k = 4")
+
+
 def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compares(first_visit, service):
     page = first_visit()
     page.focus("#prompt textarea")
@@ -56,6 +62,18 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     assert requested(service, 2)["k"] == 12
 
 
+@pytest.mark.slow
+def test_a_stopped_run_ends_the_comparison(first_visit, service):
+    service.gap_s, service.hold_at = 0.05, 6
+    page = first_visit()
+    page.click("#run")
+    predict(page)
+    expect(page.locator(WORDS)).to_be_visible()
+    page.wait_for_function("document.querySelector('[data-role=scrub]').max > 0")
+    page.click("#stop")
+    expect(page.locator(LINE)).to_be_hidden()
+
+
 def test_escape_skips_the_card_runs_and_it_never_returns(first_visit, service):
     page = first_visit()
     page.wait_for_selector("#auto input:checked")
@@ -73,17 +91,11 @@ def test_escape_skips_the_card_runs_and_it_never_returns(first_visit, service):
     requested(service, 2)
 
 
-@pytest.mark.parametrize(
-    ("query", "button"),
-    [
-        ("k=9", "#run"),
-        pytest.param("prompt=Once", "#run", marks=pytest.mark.slow),
-        pytest.param("lesson=2", "[data-lesson='2'] [data-run]", marks=pytest.mark.slow),
-    ],
-)
-def test_a_lesson_or_an_address_with_its_own_prompt_or_k_runs_at_once(first_visit, service, query, button):
+@pytest.mark.slow
+@pytest.mark.parametrize("query", ["k=9", "prompt=Once"])
+def test_an_address_with_its_own_prompt_or_k_runs_at_once(first_visit, service, query):
     page = first_visit(query=query)
-    page.click(button)
+    page.click("#run")
     page.wait_for_selector(PLAYING)
     requested(service)
     assert page.locator(f"{CARD}:visible").count() == 0
@@ -103,9 +115,7 @@ def test_nothing_of_card_and_line_is_cut_at_any_size(first_visit):
             assert page.evaluate("card => card.scrollWidth <= card.clientWidth", page.query_selector(CARD))
     assert_accessible(page, CARD)
     page.set_viewport_size({"width": 1280, "height": 720})
-    page.click(f"{CARD} label:has-text('Faster')")
-    page.click(f"{CARD} label:has-text('3 of 4')")
-    page.click("text=Run with k = 4")
+    predict(page)
     page.wait_for_selector(PLAYING)
     press(page, "to-end")
     expect(page.locator(f"{LINE} [data-role=next]")).to_be_visible()
@@ -120,17 +130,3 @@ def test_nothing_of_card_and_line_is_cut_at_any_size(first_visit):
             ] == []
             expect(page.locator(LINE)).to_be_in_viewport(ratio=1)
     assert_accessible(page, LINE)
-
-
-@pytest.mark.slow
-def test_a_stopped_run_ends_the_comparison(first_visit, service):
-    service.gap_s, service.hold_at = 0.05, 6
-    page = first_visit()
-    page.click("#run")
-    page.click(f"{CARD} label:has-text('Faster')")
-    page.click(f"{CARD} label:has-text('1 of 4')")
-    page.click("text=Run with k = 4")
-    expect(page.locator(WORDS)).to_be_visible()
-    page.wait_for_function("document.querySelector('[data-role=scrub]').max > 0")
-    page.click("#stop")
-    expect(page.locator(LINE)).to_be_hidden()

@@ -25,16 +25,13 @@ SETTINGS = (
     "&drafter=lookup%2Bmodel&draft_alone=true"
 )
 WANTED = {
-    "prompt": "Once upon <a> time",
     "k": 5,
     "temperature": 0.8,
     "seed": 7,
     "max_new_tokens": 33,
-    "drafter": "lookup+model",
-    "draft_alone": True,
     "rule": "rejection",
     "mode": "chat",
-}
+} | {"prompt": "Once upon <a> time", "drafter": "lookup+model", "draft_alone": True}
 PASTED = """async () => {
     const [item] = await navigator.clipboard.read();
     const reader = new FileReader();
