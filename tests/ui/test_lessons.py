@@ -195,7 +195,7 @@ def test_a_lesson_is_ticked_by_one_of_its_answers_only_and_stays_ticked(lesson):
             answer.click()
             expect(status).to_have_text("✗ No. Look again.")
             assert page.locator(".sd-dot[data-done]").count() == done
-        page.click(f"[data-lesson='{number}'] [data-right]")
+        page.click(f"[data-lesson='{number}'] .sd-answer button[data-right]")
         expect(status).to_have_text("✓ Right.")
     page.reload()
     page.wait_for_selector("[data-lesson='7'][data-current][data-done]")

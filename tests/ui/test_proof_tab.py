@@ -142,7 +142,13 @@ def test_hostile_text_is_taken_literally_in_the_table_and_the_chart(proof_page, 
 
 
 @pytest.mark.slow
-def test_an_address_shows_a_recorded_comparison_and_a_switch_runs_it(open_page, service):
+def test_a_button_and_an_address_show_recorded_comparisons_and_a_switch_runs_one(
+    open_page, proof_page, service
+):
+    page = proof_page()
+    page.click("[data-recorded=typical]")
+    page.wait_for_selector(".sd-proof[data-state=ended]:visible")
+    assert "proof=typical" in page.url and page.is_visible("[data-role=recorded]")
     page = open_page(query="proof=other-libraries", width=390)
     page.wait_for_selector(".sd-proof[data-state=ended]:visible")
     rows = [event["row"] for event in shipped("other-libraries") if event["type"] == "row"]
@@ -156,8 +162,6 @@ def test_an_address_shows_a_recorded_comparison_and_a_switch_runs_it(open_page, 
     assert page.inner_text("[data-role=sentence]") == shipped("other-libraries")[-1]["sentence"]
     assert page.evaluate(WIDER, 390) == []
     assert_accessible(page, "#tab-proof", state="recorded")
-    page.click("[data-recorded=typical]")
-    page.wait_for_url("**proof=typical**")
     assert service.requests == []
     service.proof = shipped("other-libraries")
     page.focus("#proof-verify input >> nth=1")
