@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from helpers.rooms import in_loop, on_loop, post
+from helpers.rooms import ASK, Clock, in_loop, on_loop, post
 from helpers.stand_in import StandIn
 
 from specdemo.classroom import games as games_module
@@ -17,7 +17,6 @@ GAME = {"text": "Please answer", "seconds": 5}
 
 
 async def judge(request, _stop):
-    """Return the verdicts of the stand-in service."""
     [event] = StandIn().events(JobKind.CLASS, request, lambda: False)
     return event
 
@@ -47,18 +46,6 @@ def played(*drafts, judge=judge, **settings):
     return in_loop(work)
 
 
-def test_every_student_gets_the_verdict_on_their_latest_draft(short):
-    games = played(
-        ("a", draft(" as soon")), ("b", draft(" nothing")), ("c", draft()), ("a", draft(" as possible"))
-    )
-    own = [games.current.verdict_of(student) for student in "abc"]
-    assert [sum(token["status"] == "accepted" for token in one["drafted"]) for one in own] == [4, 1, 8]
-    assert games.current.verdict_of("d") is None
-    assert [summary["count"] for summary in games.summary()] == [3]
-    with pytest.raises(UserError, match="writing time is over"):
-        games.take("d", draft())
-
-
 @pytest.mark.parametrize(
     "message", [draft(game=2), draft(more=1), *map(draft, ("", "   ", "x" * 401, None, "a\x00"))]
 )
@@ -67,6 +54,15 @@ def test_a_bad_draft_is_refused_in_a_sentence(message):
     with pytest.raises(UserError, match=r"\.$"):
         game.take("a", message)
     assert game.drafts == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"text": ""}, {"text": 1}, {"open_drafts": 1}, {"x": 1}, *({"seconds": bad} for bad in (4, 121, "9"))],
+)
+def test_a_bad_game_is_refused_in_a_sentence(change):
+    with pytest.raises(UserError, match=r"\.$"):
+        parse_game({**GAME, **change}, 1)
 
 
 @pytest.mark.parametrize(
@@ -81,61 +77,53 @@ def test_a_nickname_keeps_letters_of_all_alphabets_and_no_markup(typed, shown):
     assert nickname(typed) == shown
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *({"text": ""}, {"text": 1}, {"open_drafts": 1}, {"x": 1}),
-        *({"seconds": bad} for bad in (4, 121, "9")),
-    ],
-)
-def test_a_bad_game_is_refused_in_a_sentence(settings):
-    with pytest.raises(UserError, match=r"\.$"):
-        parse_game({**GAME, **settings}, 1)
-
-
-def test_marks_that_reverse_text_are_removed_from_the_opening_and_the_drafts():
-    game = parse_game({**GAME, "text": "Once \u202eupon"}, 1)
-    game.take("student", draft(" a\u2066 time\u202e", name="A\u200fna"))
+def test_before_the_end_nobody_sees_a_draft_which_has_no_marks_that_reverse_text():
+    game = parse_game({"text": "Once \u202eupon", "open_drafts": True}, 1)
+    game.take("a", draft(" a\u2066 time\u202e", name="A\u200fna"))
     (written,) = game.drafts.values()
     assert (game.text, written.text, written.name) == ("Once upon", " a time", "Ana")
-
-
-def test_open_drafts_are_shown_to_everybody_with_the_nicknames_of_the_best_only(short):
-    drafts = (("a", draft(" as so", name="Ana")), ("b", draft(name="Bo")), ("c", draft()))
-    shown = played(*drafts, open_drafts=True).current.for_students()
-    assert shown["results"]["best"] == ["Bo"] and "Ana" not in str(shown)
-    verdicts = shown["results"]["verdicts"]
-    assert {key for one in verdicts for key in one} == {"drafted", "emission", "count", "cut"}
-    drawn = {token["id"] for one in verdicts for token in one["drafted"]}
-    assert drawn <= {int(token) for token in shown["results"]["pieces"]}
-
-
-def test_drafts_that_are_not_open_are_shown_to_their_students_only(short):
-    game = played(("a", draft(name="Ana")), ("b", draft(" quizzes", name="Bo"))).current
-    results = game.for_students()["results"]
-    assert results["verdicts"] == [] and results["best"] == []
-    assert not {*b"qz"} & {int(token) for token in results["pieces"]}
-    assert {*b"qz"} <= {int(token) for token in game.verdict_of("b")["pieces"]}
-
-
-def test_nobody_sees_a_draft_before_the_time_is_over():
-    game = parse_game({**GAME, "open_drafts": True}, 1)
-    game.take("a", draft(name="Ana"))
     shown = game.for_students()
     assert (shown["count"], shown["results"]) == (None, None)
-    assert "as soon" not in str(shown) and "Ana" not in str(shown)
+    assert "time" not in str(shown) and "Ana" not in str(shown)
 
 
-def test_a_game_that_cannot_be_judged_says_why(short):
-    async def busy(_request, _stop):
-        raise UserError("Too many are waiting.")
+def test_everybody_sees_open_drafts_and_the_nicknames_of_the_best(short):
+    named = (("a", draft(" as so", name="Ana")), ("b", draft(name="Bo")), ("c", draft()))
+    results = played(*named, open_drafts=True).current.for_students()["results"]
+    assert results["best"] == ["Bo"] and "Ana" not in str(results)
+    assert {key for one in results["verdicts"] for key in one} == {"drafted", "emission", "count", "cut"}
+    drawn = {token["id"] for one in results["verdicts"] for token in one["drafted"]}
+    assert drawn <= {int(token) for token in results["pieces"]}
 
+
+def test_only_its_student_sees_a_draft_that_is_not_open_the_latest_one(short):
+    named = (("a", draft(" as soon")), ("b", draft(" quizzes", name="Bo")), ("c", draft()))
+    games = played(*named, ("a", draft(" as possible")))
+    game = games.current
+    results, own = game.for_students()["results"], [game.verdict_of(student) for student in "abc"]
+    assert results["verdicts"] == [] and results["best"] == []
+    assert not {*b"qz"} & {int(token) for token in results["pieces"]}
+    assert {*b"qz"} <= {int(token) for token in own[1]["pieces"]}
+    assert [sum(token["status"] == "accepted" for token in one["drafted"]) for one in own] == [4, 1, 8]
+    assert game.verdict_of("d") is None
+    assert [summary["count"] for summary in games.summary()] == [3]
+    with pytest.raises(UserError, match="writing time is over"):
+        games.take("d", draft())
+
+
+@pytest.mark.parametrize(
+    ("fault", "drafts", "words"),
+    [
+        (UserError("Too many are waiting."), [("a", draft())], "Too many are waiting."),
+        (KeyError("a fault"), [("a", draft())], "internal error"),
+        (None, [], "Nobody has written"),
+    ],
+)
+def test_a_game_that_cannot_be_judged_says_why(short, fault, drafts, words):
     async def broken(_request, _stop):
-        raise KeyError("a fault")
+        raise fault
 
-    assert played(("a", draft()), judge=busy).current.error == "Too many are waiting."
-    assert "internal error" in played(("a", draft()), judge=broken).current.error
-    assert "Nobody has written" in played().current.error
+    assert words in played(*drafts, judge=broken).current.error
 
 
 @on_loop
@@ -147,7 +135,6 @@ async def test_one_game_is_on_at_a_time_and_none_without_a_judge():
         games.start(GAME)
     games.dismiss()
     games.start({**GAME, "seconds": 120})
-    assert games.current.number == 2
     before = games.time_left()
     await asyncio.sleep(0.02)
     assert before["game"] == 2 and 0 < games.time_left()["left"] < before["left"] <= 120
@@ -181,17 +168,23 @@ async def test_a_dismissed_game_is_not_judged_and_its_judge_is_stopped(short):
 
 
 @on_loop
-async def test_a_class_accepts_drafts_of_its_own_students_only_and_not_too_often():
-    room = Room("BCDFG", judge=judge)
-    room.take(post({"type": "play", **GAME}))
-    token = room.students.join()
+async def test_a_class_accepts_drafts_of_its_own_students_only_and_no_posts_too_often():
+    clock = Clock()
+    room = Room("BCDFG", clock, judge=judge)
+    room.take(post({"type": "play", **GAME}, ASK))
+    token, other = room.students.join(), room.students.join()
     with pytest.raises(UserError, match="not in this class"):
         room.draft("forged", draft())
     for _ in range(5):
         room.draft(token, draft())
-    with pytest.raises(UserError, match="Too many requests"):
-        room.draft(token, draft())
+    vote = {"question": 1, "answer": 0}
+    for take, message in ((room.draft, draft()), (room.answer, vote)):
+        with pytest.raises(UserError, match="Too many requests"):
+            take(token, message)
+        take(other, message)
+        clock.now += 1
+        take(token, message)
     assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
     game = room.take(post())["game"]
-    assert (game["phase"], game["count"], game["absent"]) == ("open", 1, 1)
+    assert (game["phase"], game["count"], game["absent"]) == ("open", 2, 2)
     room.end()

@@ -3,11 +3,7 @@
 import json
 import random
 
-import pytest
-
-from specdemo.classroom import log as log_module
 from specdemo.classroom.log import Log
-from specdemo.records.limits import UserError
 
 
 def contents(frames):
@@ -51,17 +47,6 @@ def test_readers_at_any_pace_end_with_the_same_run_and_states():
                     reader["states"][message["type"]] = message["value"]
     assert all(reader == readers[0] for reader in readers.values())
     assert set(readers[0]["states"]) == {"view", "question"}
-
-
-def test_a_run_has_a_maximum_size_and_the_log_goes_on(monkeypatch):
-    monkeypatch.setattr(log_module, "MAX_BYTES", 100)
-    log = Log()
-    log.begin({"type": "begin"})
-    with pytest.raises(UserError, match="too long"):
-        log.extend({"line": "x" * 100})
-    log.extend({"line": "x"})
-    log.begin({"type": "begin"})
-    log.extend({"line": "y" * 40})
 
 
 def test_text_stays_on_one_line():

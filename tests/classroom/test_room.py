@@ -11,14 +11,6 @@ from specdemo.records.limits import UserError
 ANSWER = {"question": 1, "answer": 0}
 
 
-def test_only_the_secret_makes_a_teacher():
-    room = Room("BCDFG")
-    room.require_teacher(room.secret)
-    for secret in ("", "BCDFG", room.secret[:-1], room.secret + "x", "ü"):
-        with pytest.raises(UserError, match="opened this class"):
-            room.require_teacher(secret)
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -45,26 +37,6 @@ async def test_a_bad_message_is_refused_in_a_sentence_and_changes_nothing(messag
 
 
 @on_loop
-async def test_a_question_goes_from_asking_to_the_summary():
-    room = Room("BCDFG")
-    room.take(post(ASK))
-    token = room.students.join()
-    with pytest.raises(UserError, match="not in this class"):
-        room.answer("forged", ANSWER)
-    room.answer(token, ANSWER)
-    room.answer(token, {"question": 1, "answer": 1})
-    assert room.known_of(token)["given"] == {"question": 1, "answer": 1}
-    room.take(post({"type": "close"}))
-    assert [bar["count"] for bar in room.take(post())["question"]["bars"]] == [0, 1]
-    room.take(post({"type": "reveal", "right": 1}, {"type": "dismiss"}))
-    assert room.take(post())["question"] is None and room.known_of(token)["given"] is None
-    with pytest.raises(UserError, match="No question"):
-        room.answer(token, ANSWER)
-    [question] = room.summary()["questions"]
-    assert question["right_answers"] == 1
-
-
-@on_loop
 async def test_the_teacher_sees_how_many_answers_are_without_a_student():
     clock = Clock()
     room = Room("BCDFG", clock)
@@ -78,22 +50,9 @@ async def test_the_teacher_sees_how_many_answers_are_without_a_student():
     assert (state["students"], state["question"]["answered"], state["question"]["absent"]) == (1, 2, 1)
     await stream.aclose()
     clock.now += 60
-    assert room.take(post())["question"]["absent"] == 2
-
-
-@on_loop
-async def test_a_student_who_answers_too_often_is_refused():
-    clock = Clock()
-    room = Room("BCDFG", clock)
-    room.take(post(ASK))
-    token, other = room.students.join(), room.students.join()
-    for _ in range(5):
-        room.answer(token, ANSWER)
-    with pytest.raises(UserError, match="Too many requests"):
-        room.answer(token, ANSWER)
-    room.answer(other, ANSWER)
-    clock.now += 1
-    room.answer(token, ANSWER)
+    state = room.take(post())
+    assert (state["students"], state["question"]["absent"]) == (0, 2)
+    assert room.summary()["students"] == 1 and room.students.knows(here), "the student may come back"
 
 
 @on_loop

@@ -60,6 +60,23 @@ def faster(events: list[Event], times: float) -> list[Event]:
     return edited(events, hurry)
 
 
+@cache
+def beginning(name: str, count: int = 8) -> list[Event]:
+    """The run of a committed stream if it had ended after ``count`` rounds: less for a page to show."""
+
+    def end_early(trace: Event) -> None:
+        speculative, *others = (lane["rounds"] for lane in trace["lanes"].values())
+        tokens = sum(
+            1 + sum(token["status"] == "accepted" for token in round_["drafted"])
+            for round_ in speculative[:count]
+        )
+        for lane, kept in ((speculative, count), *((lane, tokens) for lane in others)):
+            lane[kept - 1]["finish"] = lane[-1]["finish"]
+            del lane[kept:]
+
+    return edited(recorded(name), end_early)
+
+
 def _unfolded(trace: Event) -> list[Event]:
     return [json.loads(dump(event)) for event in replay_events(trace_file.load(dump(trace)))]
 

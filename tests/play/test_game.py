@@ -37,15 +37,6 @@ def turn_of(request=None, drafter="draft-model"):
     return TurnEvents(parse_turn(request or GOOD), drafter, PIECES)
 
 
-def test_a_request_needs_only_text_and_draft():
-    request = parse_turn(GOOD)
-    assert request.text == GOOD["text"] and request.drafts == {ONE: " Paris"}
-    assert request.written == () and request.scores == {}
-    full = parse_turn({**GOOD, "second_draft": " Rome", "written": [7, 8], "scores": {ONE: COUNTS}})
-    assert full.drafts == {ONE: " Paris", TWO: " Rome"}
-    assert full.written == (7, 8) and full.scores[ONE].accepted == 1
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -80,26 +71,20 @@ def test_a_score_counts_compared_accepted_and_the_longest_streak():
     assert score.after(round_of("ij", own="k")).streak == 2
 
 
-def test_scores_continue_from_the_last_turn():
-    before = Score(rounds=1, compared=2, accepted=1, tokens=2, streak=1, best=1)
-    turn = turn_of({**GOOD, "scores": {ONE: asdict(before)}})
-    event = turn.judged(ONE, round_of("ab", "xy", "c"))
-    assert event["score"] == asdict(Score(2, 5, 3, 5, 0, 3))
-    assert (event["alpha"], event["tau"]) == (3 / 5, 5 / 2)
-    assert event["name"] == "You" and event["specials"] == [3]
-
-
 def test_a_turn_has_a_sentence_about_every_draft_and_about_the_game():
-    turn = turn_of({**GOOD, "written": [33]})
-    turn.judged(ONE, round_of("ab", "xy", "c"))
+    before = Score(rounds=1, compared=2, accepted=1, tokens=2, streak=1, best=1)
+    turn = turn_of({**GOOD, "written": [33], "scores": {ONE: asdict(before)}})
+    event = turn.judged(ONE, round_of("ab", "xy", "c"))
+    assert event["score"] == asdict(Score(2, 5, 3, 5, 0, 3)), "scores continue from the last turn"
+    assert (event["alpha"], event["tau"], event["name"], event["specials"]) == (3 / 5, 5 / 2, "You", [3])
     turn.judged(MODEL, round_of("abc", own="d"))
     end = turn.end()
     assert end["sentence"] == (
         "You: 2 of 4 accepted; the target writes “c” instead of “x”. Draft model: all 3 of 3 accepted."
     )
     assert end["closing"] == (
-        "Acceptance rates: you 67%, the draft model 100%. "
-        "4 tokens in 1 target pass; the target alone needs 4 passes."
+        "Acceptance rates: you 60%, the draft model 100%. "
+        "4 tokens in 2 target passes; the target alone needs 4 passes."
     )
     assert end["written"] == [33, *b"abc"] and end["text"] == GOOD["text"] + "!abc"
     assert end["finish"] is None
@@ -129,12 +114,3 @@ def test_invisible_tokens_and_cut_text_are_named():
         "“and more” was cut, because the limit is 1 draft token. Prompt lookup: no draft tokens."
     )
     assert "prompt lookup n/a." in turn.end()["closing"]
-
-
-@pytest.mark.parametrize("finish", [Finish.EOS, Finish.CONTEXT])
-def test_the_end_of_the_text_is_the_end_of_the_game(finish):
-    turn = turn_of()
-    turn.judged(ONE, round_of("ab", "xy", finish=finish))
-    turn.judged(MODEL, round_of("a", "x", "b"))
-    assert turn.end()["finish"] == finish
-    assert turn.end()["sentence"].startswith("You: 2 of 4 accepted; the text ends there.")

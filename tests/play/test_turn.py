@@ -9,7 +9,7 @@ from helpers.tiny import service_of, tiny_pair
 
 from specdemo.pairs.lanes import Lanes
 from specdemo.play.game import MODEL, ONE, TWO, parse_turn, play_turn
-from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import Finish, RunConfig, Status
 from specdemo.service.jobs import JobKind
 
@@ -48,26 +48,19 @@ def statuses(event):
     return [token["status"] for token in event["round"]["drafted"]]
 
 
-def test_the_agreeing_prefix_is_accepted_and_the_rest_is_corrected_and_discarded(pair, known):
+def test_the_agreeing_prefix_of_the_better_draft_extends_the_text_and_is_corrected(pair, known):
     text, (first, second) = known
-    judged, end = turn(pair, text, f"{first}??")
-    round_ = judged[ONE]["round"]
-    assert statuses(judged[ONE]) == [Status.ACCEPTED, Status.DISCARDED, Status.DISCARDED]
+    judged, end = turn(pair, text, "????", f"{first}??")
+    assert (set(judged), end["best"]) == ({ONE, TWO, MODEL}, TWO)
+    round_ = judged[TWO]["round"]
+    assert statuses(judged[TWO]) == [Status.ACCEPTED, Status.DISCARDED, Status.DISCARDED]
     assert [token["rejected"] for token in round_["drafted"]] == [False, True, False]
     assert round_["emission"]["status"] == Status.CORRECTED
     assert pair.pieces.text([round_["emission"]["id"]]) == second
-    assert (judged[ONE]["alpha"], judged[ONE]["tau"]) == (1 / 2, 2.0)
+    assert (judged[TWO]["alpha"], judged[TWO]["tau"]) == (1 / 2, 2.0)
     assert end["text"] == text + first + second
     assert judged[MODEL]["round"]["drafted_by"] == "draft-model"
-    assert len(judged[MODEL]["round"]["drafted"]) == 3, "as long as the player's"
-
-
-def test_a_draft_is_cut_at_the_maximum_length_and_the_sentence_reports_it(pair, known):
-    text, _ = known
-    judged, end = turn(pair, text, "0123456789abcdef")
-    assert pair.pieces.text(token["id"] for token in judged[ONE]["round"]["drafted"]) == "0123456789ab"
-    assert judged[ONE]["cut"] == "cdef" and "“cdef” was cut" in end["sentence"]
-    assert len(judged[MODEL]["round"]["drafted"]) == MAX_K
+    assert len(judged[MODEL]["round"]["drafted"]) == 4, "as long as the longest"
 
 
 @pytest.mark.parametrize("draft", ["<img src=x onerror=alert(1)>", "🎉é\n\t", "    ."])
@@ -84,19 +77,6 @@ def test_whatever_is_drafted_the_text_is_the_targets(pair, draft):
     assert written == alone(pair, text, len(written)), "byte for byte, also where that is no text"
     assert scores[ONE]["rounds"] == scores[MODEL]["rounds"] == 4
     assert scores[ONE]["tokens"] == len(written)
-
-
-def test_of_two_players_the_draft_with_more_accepted_tokens_extends_the_text(pair, known):
-    text, written = known
-    for drafts, best in (((written, "?"), ONE), (("?", written), TWO)):
-        judged, end = turn(pair, text, *drafts)
-        assert set(judged) == {ONE, TWO, MODEL}
-        assert end["best"] == best and end["written"] == alone(pair, text, 3)
-        assert judged[best]["round"]["emission"]["status"] == Status.BONUS
-        assert (judged[best]["alpha"], judged[best]["score"]["streak"]) == (1, 2)
-        other = judged[TWO if best == ONE else ONE]
-        assert other["alpha"] == 0 and other["score"]["tokens"] == 1
-        assert len(judged[MODEL]["round"]["drafted"]) == 2, "as long as the longer draft"
 
 
 @pytest.fixture
@@ -117,9 +97,6 @@ def test_an_accepted_end_of_text_ends_the_game(pair, known, ending):
     assert judged[ONE]["round"]["emission"]["id"] == ending and corrected["finish"] == Finish.EOS
     with pytest.raises(UserError, match="has ended the text; start a new game"):
         turn(pair, text, "more", written=end["written"])
-
-
-def test_ids_the_target_does_not_have_are_refused(pair):
     with pytest.raises(UserError, match="written must contain only token ids below"):
         turn(pair, "abc", "x", written=[10**6])
 
@@ -132,6 +109,7 @@ def test_a_game_ends_with_the_targets_context(pair, monkeypatch):
     floor = 1 + max((padded - count for count, padded in enumerate(rows, 1)), default=0)
     judged, end = turn(pair, "x" * (40 - floor - 1), "yyyy")
     assert len(judged[ONE]["round"]["drafted"]) == 1 and judged[ONE]["cut"] == "yyy"
+    assert "“yyy” was cut" in end["sentence"]
     judged, end = turn(pair, "x" * (40 - floor), "yyyy")
     assert judged[ONE]["round"]["drafted"] == () and end["finish"] == Finish.CONTEXT
 
@@ -144,10 +122,16 @@ def test_stop_ends_a_turn_before_the_next_drafter(pair, asked):
     assert [event["player"] for event in events] == [ONE, TWO, MODEL][:asked]
 
 
-def test_the_service_plays_a_turn(pair):
-    service = service_of(pair)
-    *_, end = service.events(JobKind.PLAY, {"text": "abc", "draft": "x"}, lambda: False)
-    assert end["type"] == "turn"
+@pytest.mark.parametrize(
+    ("kind", "request_", "last"),
+    [
+        (JobKind.PLAY, {"text": "abc", "draft": "x"}, "turn"),
+        (JobKind.CLASS, {"text": "abc", "drafts": ["x"]}, "class-judged"),
+    ],
+)
+def test_the_service_plays_a_turn_and_judges_a_class(pair, kind, request_, last):
+    *_, end = service_of(pair).events(kind, request_, lambda: False)
+    assert end["type"] == last
 
 
 def test_without_a_draft_model_another_drafter_plays_along(known):
@@ -158,16 +142,13 @@ def test_without_a_draft_model_another_drafter_plays_along(known):
 
 @pytest.mark.slow
 def test_the_builtin_target_keeps_the_words_it_knows(builtin_pair):
-    judged, end = turn(builtin_pair, "The capital of France is", " Paris and nothing else")
+    text = "The capital of France is"
+    judged, end = turn(builtin_pair, text, " Paris and nothing else", "Paris")
     tokens = judged[ONE]["round"]["drafted"]
     assert builtin_pair.pieces.text([tokens[0]["id"]]) == " Paris"
     assert statuses(judged[ONE])[:2] == [Status.ACCEPTED, Status.DISCARDED]
+    assert statuses(judged[TWO])[0] == Status.DISCARDED, "its space belongs to the word"
     assert tokens[0]["raw_p"] > tokens[1]["raw_p"] and judged[ONE]["round"]["emission"]["raw_prob"] > 0.2
-    assert end["text"].startswith("The capital of France is Paris")
-    again, _ = turn(builtin_pair, "The capital of France is", "Paris")
-    assert statuses(again[ONE])[0] == Status.DISCARDED, "its space belongs to the word"
-    scores = {player: event["score"] for player, event in judged.items()}
-    _, after = turn(
-        builtin_pair, "The capital of France is", " nonsense", written=end["written"], scores=scores
-    )
-    assert after["written"] == alone(builtin_pair, "The capital of France is", len(after["written"]))
+    assert end["text"].startswith(f"{text} Paris")
+    _, after = turn(builtin_pair, text, " nonsense", written=end["written"])
+    assert after["written"] == alone(builtin_pair, text, len(after["written"]))

@@ -6,6 +6,7 @@ import pytest
 from helpers.accessible import assert_accessible
 from helpers.game_page import BOX, TURNS, draft, open_game
 from helpers.stand_in import GAME_GUESS, GAME_TEXT
+from playwright.sync_api import expect
 
 from specdemo.play.game import parse_turn
 from specdemo.ui.tabs.play import OPENINGS
@@ -64,9 +65,6 @@ def test_a_game_for_one_is_played_to_its_end(open_page, service):
 def test_two_players_draft_in_secret_and_the_better_draft_extends_the_text(open_page, service):
     page = open_game(open_page, players=2)
     assert page.locator("#stage").is_hidden()
-    page.fill(BOX, " ")
-    page.press(BOX, "Enter")
-    assert_accessible(page, ".sd-play", ".sd-header", state="with an error and a pending draft")
     page.fill(BOX, "as late")
     assert page.inner_text(TEXT) == OPENING + " as late", "as it would stand there"
     page.press(BOX, "Enter")
@@ -82,8 +80,7 @@ def test_two_players_draft_in_secret_and_the_better_draft_extends_the_text(open_
     assert parse_turn(service.requests[0]).drafts == {"one": " as late", "two": " as soon as"}
     assert page.inner_text("[data-role=who]").startswith("Player 1's next words")
     for part in (TEXT, BOX, ".sd-play-scores", NOTICE, f"{TURNS}:first-child"):
-        box = page.locator(part).bounding_box()
-        assert box["y"] >= 0 and box["y"] + box["height"] <= 720, (part, box)
+        expect(page.locator(part)).to_be_in_viewport(ratio=1)
     draft(page, "possible.", "possible.")
     assert page.inner_text("[data-role=turn]") == "Game over after 2 turns"
     assert "The text has ended." in page.inner_text(NOTICE)
@@ -98,7 +95,7 @@ def test_two_players_draft_in_secret_and_the_better_draft_extends_the_text(open_
 
 
 @pytest.mark.slow
-def test_play_works_with_the_keyboard_alone(open_page):
+def test_the_keyboard_alone_plays_and_the_number_of_turns_can_change(open_page):
     page = open_game(open_page)
     page.focus(BOX)
     page.keyboard.type("as soon")
@@ -109,25 +106,21 @@ def test_play_works_with_the_keyboard_alone(open_page):
     page.keyboard.press("Shift+Enter")
     page.keyboard.type("b")
     assert page.input_value(BOX) == "a\nb", "a line, not a turn"
-    page.fill("[data-role=most]", "1")
-    page.press("[data-role=most]", "Tab")
-    assert page.inner_text("[data-role=turn]") == "Game over after 1 turn"
-    page.fill("[data-role=most]", "2")
-    page.press("[data-role=most]", "Tab")
-    page.fill(BOX, "kept")
-    page.fill("[data-role=most]", "3")
-    page.press("[data-role=most]", "Tab")
-    assert page.inner_text("[data-role=turn]") == "Turn 2 of 3" and page.input_value(BOX) == "kept"
-    assert page.locator(NOTICE).get_attribute("aria-live") == "polite"
+    for most, turn in ((1, "Game over after 1 turn"), (2, "Turn 2 of 2"), (3, "Turn 2 of 3")):
+        page.fill("[data-role=most]", str(most))
+        page.press("[data-role=most]", "Tab")
+        assert page.inner_text("[data-role=turn]") == turn
+        if most == 2:
+            page.fill(BOX, "kept")
+    assert page.input_value(BOX) == "kept"
 
 
 @pytest.mark.slow
 def test_a_space_is_added_before_a_word_unless_it_is_removed(open_page, service):
     page = open_game(open_page)
     button = page.locator("[data-role=space]")
-    for words, seen in (("as", " as"), (" as", " as"), (", as", ", as"), ("  as", "  as")):
-        page.fill(BOX, words)
-        assert page.inner_text(TEXT) == OPENING + seen
+    page.fill(BOX, "as")
+    assert page.inner_text(TEXT) == OPENING + " as"
     page.fill(BOX, "")
     page.press(BOX, "Backspace")
     page.keyboard.type("as")
@@ -136,39 +129,21 @@ def test_a_space_is_added_before_a_word_unless_it_is_removed(open_page, service)
     assert page.inner_text(TEXT) == OPENING + " as" and button.get_attribute("aria-pressed") == "true"
     button.click()
     draft(page, "as")
-    assert service.requests[0]["draft"] == "as" and page.inner_text(TEXT) == OPENING + " "
-    assert button.is_disabled(), "there is one"
+    assert service.requests[0]["draft"] == "as" and button.is_disabled(), "the target wrote a space"
     draft(page, "a")
     assert service.requests[1]["draft"] == "a"
     assert button.get_attribute("aria-pressed") == "true", "the next word begins with a space again"
 
 
 @pytest.mark.slow
-def test_bad_input_gets_a_sentence_and_the_game_continues(open_page, service):
-    page = open_game(open_page)
+def test_after_bad_input_or_a_stop_the_drafts_come_back_and_the_game_continues(open_page, service):
+    page = open_game(open_page, players=2)
     for empty in ("", "   "):
         page.fill(BOX, empty)
         page.press(BOX, "Enter")
         assert page.inner_text(ERROR) == "The draft is empty; type the next few words."
     assert service.requests == []
-    service.fault = "The device ran out of memory; ask for fewer tokens."
-    page.fill(BOX, "as soon")
-    page.press(BOX, "Enter")
-    page.wait_for_selector(f"{ERROR}:has-text('ran out of memory')")
-    assert page.input_value(BOX) == " as soon"
-    service.fault = None
-    page.press(BOX, "Enter")
-    page.wait_for_selector(TURNS)
-    assert page.locator(ERROR).is_hidden() and page.inner_text(TEXT) == OPENING + " as soon "
-    page.select_option("[data-role=opening]", "own")
-    page.click(".sd-play-own button")
-    assert "is empty" in page.inner_text(ERROR)
-
-
-@pytest.mark.slow
-def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, service):
     service.hold_at = 1
-    page = open_game(open_page, players=2)
     for words in ("as late", "as soon"):
         page.fill(BOX, words)
         page.press(BOX, "Enter")
@@ -179,8 +154,21 @@ def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, servi
     assert page.inner_text(NOTICE).startswith("The stopped turn does not count")
     assert page.inner_text("[data-role=turn]") == "Turn 1 of 6" and page.locator(TURNS).count() == 0
     service.go_on()
-    for player in (1, 2):
-        assert page.inner_text("[data-role=who]").startswith(f"Player {player}'s")
-        page.press(BOX, "Enter")
+    service.fault = "The device ran out of memory; ask for fewer tokens."
+    both_again(page)
+    page.wait_for_selector(f"{ERROR}:has-text('ran out of memory')")
+    service.fault = None
+    both_again(page)
     page.wait_for_selector(TURNS)
+    assert page.locator(ERROR).is_hidden() and page.inner_text(TEXT) == OPENING + " as soon "
     assert parse_turn(service.requests[-1]).drafts == {"one": " as late", "two": " as soon"}
+    page.select_option("[data-role=opening]", "own")
+    page.click(".sd-play-own button")
+    assert "is empty" in page.inner_text(ERROR)
+
+
+def both_again(page: Any) -> None:
+    """Send the drafts that came back into the box."""
+    for player in (1, 2):
+        page.wait_for_selector(f'[data-role=who]:has-text("Player {player}\'s")')
+        page.press(BOX, "Enter")

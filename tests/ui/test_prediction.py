@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.layout import FONTS, faults, write_in
+from helpers.replay import beginning
 from helpers.visitor import press, requested
 from playwright.sync_api import expect
 
@@ -15,8 +16,9 @@ PLAYING = ".sd[data-state=playing]"
 
 
 @pytest.fixture
-def first_visit(open_page: Any) -> Any:
+def first_visit(open_page: Any, service: Any) -> Any:
     def opened(**how: Any) -> Any:
+        service.replayed = beginning("greedy")
         page = open_page(predicts=True, **how)
         page.wait_for_selector(".sd-prediction[data-ready]", state="attached")
         return page
@@ -25,24 +27,23 @@ def first_visit(open_page: Any) -> Any:
 
 
 def predict(page: Any) -> None:
-    page.click("#run")
-    answer(page)
-
-
-def answer(page: Any) -> None:
-    page.click(f"{CARD} label:has-text('Faster')")
-    page.click(f"{CARD} label:has-text('3 of 4')")
+    for words in ("Faster", "3 of 4"):
+        page.click(f"{CARD} label:has-text('{words}')")
     page.click("text=Run with k = 4")
-    page.wait_for_selector(PLAYING)
 
 
-def test_an_answered_card_runs_with_k_4_explains_two_rounds_compares_and_never_returns(first_visit, service):
+def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compares(first_visit, service):
     page = first_visit()
-    predict(page)
+    page.focus("#prompt textarea")
+    page.keyboard.press("Enter")
+    expect(page.locator(CARD)).to_be_visible()
+    for key in ("Space", "Tab", "ArrowRight", "ArrowRight", "ArrowRight", "Enter"):  # Faster; 3 of 4; Run
+        page.keyboard.press(key)
+    page.wait_for_selector(PLAYING)
     assert requested(service)["k"] == 4
     expect(page.locator("#k input[type=number]")).to_have_value("4")
     expect(page.locator(WORDS)).to_contain_text("1. Draft")
-    assert page.text_content("[data-role=pace-text]") == "slowed for the captions"
+    expect(page.locator("[data-role=pace-text]")).to_have_text("slowed for the captions")
     page.wait_for_selector("#run:enabled")
     press(page, "to-start", "phase-on")
     for caption in ("2. Verify", "2. Verify", "3. Accept or correct. Round 1", "2. Verify"):
@@ -59,23 +60,15 @@ def test_an_answered_card_runs_with_k_4_explains_two_rounds_compares_and_never_r
     page.click(f"{LINE} button:has-text('Run with k = 12')")
     expect(page.locator(LINE)).to_be_hidden()
     assert requested(service, 2)["k"] == 12
-    page.wait_for_selector("#run:enabled")
-    page.click("#run")
-    page.wait_for_selector(PLAYING)
-    requested(service, 3)
 
 
-def test_the_keyboard_alone_answers_and_a_stopped_run_ends_the_comparison(first_visit, service):
+@pytest.mark.slow
+def test_a_stopped_run_ends_the_comparison(first_visit, service):
     service.gap_s, service.hold_at = 0.05, 6
     page = first_visit()
-    page.focus("#prompt textarea")
-    page.keyboard.press("Enter")
-    expect(page.locator(CARD)).to_be_visible()
-    for key in ("Space", "Tab", "ArrowRight", "Enter"):  # Faster; 1 of 4; Run
-        page.keyboard.press(key)
-    page.wait_for_selector(PLAYING)
+    page.click("#run")
+    predict(page)
     expect(page.locator(WORDS)).to_be_visible()
-    assert requested(service)["k"] == 4
     page.wait_for_function("document.querySelector('[data-role=scrub]').max > 0")
     page.click("#stop")
     expect(page.locator(LINE)).to_be_hidden()
@@ -98,43 +91,42 @@ def test_escape_skips_the_card_runs_and_it_never_returns(first_visit, service):
     requested(service, 2)
 
 
-@pytest.mark.parametrize(
-    ("query", "button"),
-    [
-        ("k=9", "#run"),
-        ("lesson=2", "[data-lesson='2'] [data-run]"),
-        pytest.param("prompt=Once", "#run", marks=pytest.mark.slow),
-    ],
-)
-def test_a_lesson_or_an_address_with_its_own_prompt_or_k_runs_at_once(first_visit, service, query, button):
+@pytest.mark.slow
+@pytest.mark.parametrize("query", ["k=9", "prompt=Once"])
+def test_an_address_with_its_own_prompt_or_k_runs_at_once(first_visit, service, query):
     page = first_visit(query=query)
-    page.click(button)
+    page.click("#run")
     page.wait_for_selector(PLAYING)
     requested(service)
     assert page.locator(f"{CARD}:visible").count() == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("font", FONTS)
-def test_nothing_of_card_and_line_is_cut_at_any_size(first_visit, font):
+def test_nothing_of_card_and_line_is_cut_at_any_size(first_visit):
     page = first_visit()
-    assert write_in(page, font)
     sizes = ((1280, 720), (1920, 1080), (1024, 576), (853, 480), (390, 844))
     page.click("#run")
-    for width, height in sizes:
-        page.set_viewport_size({"width": width, "height": height})
-        box = page.locator(CARD).bounding_box()
-        assert box["x"] >= 0 and box["x"] + box["width"] <= width and box["height"] <= height
-        assert page.evaluate("card => card.scrollWidth <= card.clientWidth", page.query_selector(CARD))
+    for font in FONTS:
+        assert write_in(page, font)
+        for width, height in sizes:
+            page.set_viewport_size({"width": width, "height": height})
+            box = page.locator(CARD).bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= width and box["height"] <= height
+            assert page.evaluate("card => card.scrollWidth <= card.clientWidth", page.query_selector(CARD))
     assert_accessible(page, CARD)
     page.set_viewport_size({"width": 1280, "height": 720})
-    answer(page)
+    predict(page)
+    page.wait_for_selector(PLAYING)
     press(page, "to-end")
     expect(page.locator(f"{LINE} [data-role=next]")).to_be_visible()
-    for width, height in sizes:
-        page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_timeout(250)  # resize observers run
-        page.evaluate("scrollTo(0, 0)")
-        assert [fault for fault in faults(page) if "prediction" in fault or "data-role=words" in fault] == []
-        expect(page.locator(LINE)).to_be_in_viewport(ratio=1)
+    for font in FONTS:
+        assert write_in(page, font)
+        for width, height in sizes:
+            page.set_viewport_size({"width": width, "height": height})
+            page.wait_for_timeout(250)  # resize observers run
+            page.evaluate("scrollTo(0, 0)")
+            assert [
+                fault for fault in faults(page) if "prediction" in fault or "data-role=words" in fault
+            ] == []
+            expect(page.locator(LINE)).to_be_in_viewport(ratio=1)
     assert_accessible(page, LINE)

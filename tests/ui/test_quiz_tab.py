@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.stand_in import planted
-from helpers.visitor import FRAMES, WIDER, run_to_end
+from helpers.visitor import FRAMES, WIDER
 from helpers.waiting import until
 from playwright.sync_api import expect
 
@@ -17,9 +17,6 @@ COST = next(number for number, question in zip(NUMBERS, QUESTIONS, strict=True) 
 FALLS = (planted(alpha_compared=0.4, speedup=1.6), planted(alpha_compared=0.4, speedup=0.8))
 """Outcomes that support the third option of the question about the draft's cost."""
 CLOSE = (planted(speedup=1.7), planted(speedup=1.4))
-SETTINGS = (
-    "prompt=Once%20%3Ca%3E%20%26%20for%20all&k=5&temperature=0.8&rule=shared-noise&seed=7&max_new_tokens=33"
-)
 HOSTILE = "<img src=x onerror=document.title='pwned'>${document.title='pwned'}"
 RESULT, QUESTION = f"[data-result='{COST}']", f"[data-question='{COST}']"
 BAR_LENGTHS = "all => all.map(bar => bar.getBoundingClientRect().width)"
@@ -102,16 +99,13 @@ def test_a_close_result_has_no_verdict_and_a_wrong_prediction_counts(open_page, 
     page.click("#quiz-run")
     page.wait_for_selector(f"{RESULT} .sd-quiz-verdict[data-kind=wrong]")
     assert verdict.inner_text().startswith("✗ Your prediction was wrong. Measured: C")
-    assert verdict.inner_text().endswith("You chose A.")
     assert (score(page), outcomes(page)[COST - 1]) == ("0 of 1 predicted correctly", "wrong")
     for part in (QUESTION, "#quiz-run", f"{RESULT} .sd-quiz-why"):
-        box = page.locator(part).bounding_box()
-        assert box["y"] >= 0 and box["y"] + box["height"] <= 720, part
+        expect(page.locator(part)).to_be_in_viewport(ratio=1)
     assert_accessible(page, "#quiz", ".sd-learn")
     page.emulate_media(media="print")
     assert page.locator("[data-question]:visible").count() == len(QUESTIONS)
-    assert page.locator("[data-result]:visible").count() == 1
-    assert page.locator("[data-lesson]:visible").count() == 1
+    assert page.locator("[data-result]:visible, [data-lesson]:visible").count() == 2
     assert page.locator("#quiz button:visible, .sd-learn button:visible").count() == 0
 
 
@@ -131,9 +125,8 @@ def test_all_eight_in_turn_on_a_phone_and_remembered(open_page, service):
     total, found = score(page), outcomes(page)
     assert total.startswith("All done: ") and None not in found
     page.reload()
-    page.wait_for_selector("[data-question='8']:visible")
+    page.wait_for_selector("[data-result='8'] .sd-quiz-verdict")
     assert (score(page), outcomes(page)) == (total, found)
-    assert page.locator("[data-result='8'] .sd-quiz-verdict").is_visible()
     page.click("[data-role=quiz-restart]")
     assert (score(page), set(outcomes(page))) == ("No answers yet", {None})
     assert page.locator("[data-question='1'] input:enabled").count() == 4
@@ -156,84 +149,47 @@ def test_a_run_can_be_stopped_and_another_question_read_meanwhile(open_page, ser
     open_question(page, COST)
     expect(page.locator(RESULT)).to_contain_text("Stopped before both runs")
     assert service.served < 2 and score(page) == "No answers yet"
-    assert page.locator(f"{QUESTION} input:enabled").count() == 4
     service.go_on()
     service.fault = HOSTILE
     page.click("#quiz-run")
     expect(page.locator(f"{RESULT} .sd-quiz-error")).to_have_text(HOSTILE)
     page.wait_for_selector("#quiz-run:enabled")
     assert page.title() != "pwned"
+
+    # The question of the pressed button is measured, even if another is opened at once.
     service.fault = None
-    run_it(page)
-
-
-@pytest.mark.slow
-def test_the_question_of_the_pressed_button_is_measured_if_another_is_opened_at_once(open_page, service):
     held: list[Any] = []
-    page = quiz_page(open_page)
-    predict(page, COST, 1)
     page.route("**/run/predict*", lambda route: held.append(route))
     page.click("#quiz-run")
     until(lambda: page.title() and held)
     open_question(page, 5)
     held[0].continue_()
     page.unroute("**/run/predict*")
-    page.wait_for_selector("#quiz-run:enabled")
     page.wait_for_selector(f"{RESULT} .sd-quiz-verdict", state="attached")
-    assert service.requests == [{"question": COST}]
+    assert service.requests == [{"question": COST}] * 3
 
 
 @pytest.mark.slow
-def test_the_quiz_follows_the_last_lesson_and_stored_nonsense_is_ignored(open_page):
-    page = open_page(query="lesson=7")
-    assert not page.locator("#quiz").is_visible() and page.locator("#stage").is_visible()
+def test_the_quiz_follows_the_last_lesson_and_a_class_link_leads_to_its_question(open_page, url):
+    page = open_page(query="lesson=7&prompt=Once%20%3Ca%3E&k=5")
+    expect(page.locator("#quiz")).to_be_hidden()
     page.click("[data-go=next]")
-    assert page.locator("#quiz").is_visible() and not page.locator("#stage").is_visible()
-    assert "lesson=quiz" in page.url
-    open_question(page, 4)
-    assert "question=4" in page.url
-    page.evaluate("localStorage.setItem('specdemo-quiz', '{')")
-    page.reload()
-    page.wait_for_selector("[data-question='4']:visible")
-    assert score(page) == "No answers yet"
-    page.get_by_label("Lesson 2:").click()
-    assert page.locator("#stage").is_visible() and "question" not in page.url
-    page.get_by_role("button", name="Quiz: predict, then run").click()
-    page.click("#tab-run-button")
-    assert page.locator("#stage").is_visible(), "only the quiz itself takes its place"
-
-
-def class_link(page: Any, url: str) -> str:
+    expect(page.locator("#quiz")).to_be_visible()
+    assert not page.locator("#stage").is_visible() and "lesson=quiz" in page.url
+    open_question(page, 5)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
     page.click("[data-role=class-link]")
     expect(page.locator("[data-role=class-told]")).to_have_text("Link copied.")
-    return urlsplit(page.evaluate("navigator.clipboard.readText()")).query
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["lesson=4", "lesson=quiz&question=5"])
-def test_a_class_link_brings_back_lesson_prompt_and_settings(open_page, service, url, place):
-    first = open_page(query=f"lesson=1&{SETTINGS}")
-    first.wait_for_function("document.querySelector('#prompt textarea').value.startsWith('Once')")
-    if "quiz" in place:
-        first.get_by_role("button", name="Quiz: predict, then run").click()
-        open_question(first, 5)
-    else:
-        first.get_by_label("Lesson 4:").click()
-    again = open_page(query=class_link(first, url))
-    shown = "[data-question='5']" if "quiz" in place else "[data-lesson='4'][data-current]"
-    again.wait_for_selector(f"{shown}:visible")
-    again.wait_for_function("document.querySelector('#prompt textarea').value.startsWith('Once')")
-    for page in (first, again):
-        page.click("#tab-run-button")
-        run_to_end(page)
-    before, after = service.requests
-    assert before == after
-    asked = {"prompt": "Once <a> & for all", "k": 5, "rule": "shared-noise", "seed": 7, "max_new_tokens": 33}
-    assert before.items() >= asked.items()
-    link = first.url
-    first.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
-    first.click("#tab-learn-button")
-    first.click("[data-role=class-link]")
-    expect(first.locator("[data-role=class-told]")).to_contain_text("Copy the link")
-    assert link != first.url and "prompt=Once" in first.url
+    again = open_page(query=urlsplit(page.evaluate("navigator.clipboard.readText()")).query)
+    expect(again.locator("[data-question='5']")).to_be_visible()
+    expect(again.locator("#prompt textarea")).to_have_value("Once <a>")
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
+    page.click("[data-role=class-link]")
+    expect(page.locator("[data-role=class-told]")).to_contain_text("Copy the link")
+    assert "prompt=Once" in page.url and "question=5" in page.url
+    page.get_by_label("Lesson 2:").click()
+    expect(page.locator("#stage")).to_be_visible()
+    assert "question" not in page.url
+    page.get_by_role("button", name="Quiz: predict, then run").click()
+    page.click("#tab-run-button")
+    expect(page.locator("#stage")).to_be_visible()  # only the quiz itself takes its place

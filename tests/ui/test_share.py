@@ -25,16 +25,13 @@ SETTINGS = (
     "&drafter=lookup%2Bmodel&draft_alone=true"
 )
 WANTED = {
-    "prompt": "Once upon <a> time",
     "k": 5,
     "temperature": 0.8,
     "seed": 7,
     "max_new_tokens": 33,
-    "drafter": "lookup+model",
-    "draft_alone": True,
     "rule": "rejection",
     "mode": "chat",
-}
+} | {"prompt": "Once upon <a> time", "drafter": "lookup+model", "draft_alone": True}
 PASTED = """async () => {
     const [item] = await navigator.clipboard.read();
     const reader = new FileReader();
@@ -65,21 +62,10 @@ def test_an_address_out_of_bounds_or_of_no_recording_gets_one_sentence(open_page
         assert page.locator(ERROR).is_hidden()
 
 
-def test_a_recording_chosen_from_the_menu_plays(open_page, service):
+def test_a_saved_trace_loads_and_plays_the_same_run_and_a_broken_file_does_not(open_page, service, tmp_path):
+    service.replayed = recorded("rejection")
     page = open_page()
     run_to_end(page)
-    option = page.locator(f"[data-role=recordings] option[value={RECORDING}]")
-    assert option.text_content() == "Paris"
-    assert option.get_attribute("title") == recorded("shared_noise")[0]["run"]["device"]
-    page.select_option("[data-role=recordings]", RECORDING)
-    page.wait_for_selector("[data-lane=draft]")
-    press(page, "to-end")
-    page.wait_for_selector(ENDED)
-    assert figures(page)["passes"] == recorded("shared_noise")[-1]["totals"]["passes"]
-
-
-def test_a_saved_trace_loads_and_plays_the_same_run(played, tmp_path):
-    page = played("rejection")
     before = stage_state(page)
     path = saved(page, "save-trace", tmp_path)
     assert path.suffix == ".json" and path.name.startswith("specdemo-what-is-deep-learning")
@@ -91,10 +77,6 @@ def test_a_saved_trace_loads_and_plays_the_same_run(played, tmp_path):
     press(page, "to-end")
     page.wait_for_selector(ENDED)
     assert stage_state(page) == before
-
-
-def test_a_broken_file_is_refused_in_a_sentence(open_page):
-    page = open_page()
     file = {"name": "broken.json", "mimeType": "application/json", "buffer": b"[1, 2]"}
     page.set_input_files("[data-role=trace-file]", files=[file])
     with pytest.raises(UserError) as refused:
@@ -194,7 +176,10 @@ def test_a_recording_in_the_address_plays_and_its_link_and_frame_are_copied(
     press(page, "to-end")
     page.wait_for_selector(ENDED)
     assert figures(page)["passes"] == recorded("shared_noise")[-1]["totals"]["passes"]
-    page.wait_for_function(f"document.querySelector('[data-role=recordings]').value === '{RECORDING}'")
+    expect(page.locator("[data-role=recordings]")).to_have_value(RECORDING)
+    option = page.locator(f"[data-role=recordings] option[value={RECORDING}]")
+    assert option.text_content() == "Paris"
+    assert option.get_attribute("title") == recorded("shared_noise")[0]["run"]["device"]
     assert service.requests == []
 
     # Its settings can be used for a run of one's own.

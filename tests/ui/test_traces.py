@@ -58,12 +58,9 @@ def test_a_recording_is_listed_and_comes_as_events_and_as_an_answer(client):
     assert answer == json.loads(dump(run_answer(run)))
 
 
-def test_a_trace_file_comes_back_as_events(client):
+def test_a_trace_file_comes_back_as_events_and_is_placed_and_judged(client):
     response = client.post("/specdemo-traces", content=finished().to_json().encode())
     assert events_in(response) == [json.loads(dump(event)) for event in replay_events(finished())]
-
-
-def test_a_posted_run_is_placed_and_judged(client):
     events = recorded("greedy")
     answer = client.post("/specdemo-lab/run", content=dump(trace_of(events))).json()
     totals = events[-1]["totals"]
@@ -134,9 +131,8 @@ def test_an_upload_that_stalls_is_refused_and_a_large_one_is_refused_unread(url,
 
 
 def test_stalled_uploads_do_not_block_others(url):
-    body = finished().to_json()
     with stalled(url, 3 * own_routes.MAX_UPLOADS, sent=1):
-        assert PLAIN.post(f"{url}specdemo-traces", content=body).status_code == 200
+        assert PLAIN.post(f"{url}specdemo-traces", content=finished().to_json()).status_code == 200
 
 
 def test_with_too_many_bytes_arriving_the_largest_body_is_refused(url, monkeypatch):
