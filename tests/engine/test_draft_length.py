@@ -70,12 +70,9 @@ def test_nothing_is_drafted_if_no_token_is_useful(kind):
     assert not length.wants_copy(1)
 
 
-def test_longer_matches_give_longer_copies():
+def test_longer_matches_give_longer_copies_and_none_if_a_draft_would_gain_more():
     sizes = [copied(AutoLength(costs(0.0, LINEAR)), matched) for matched in (1, 2, 3)]
-    assert sizes[0] < sizes[1] < sizes[2]
-
-
-def test_a_copy_is_not_wanted_if_a_draft_would_gain_more():
+    assert sizes == sorted(set(sizes))
     alone, with_draft = AutoLength(costs(0.0, FREE)), AutoLength(costs(0.01, FREE))
     assert copied(alone, 1) == copied(alone, 3) == copied(with_draft, 3) == MAX_K
     for _ in range(20):
@@ -146,19 +143,13 @@ def test_a_draft_that_is_never_right_costs_little(kind, given):
 
 
 @KINDS
-def test_a_cost_of_drafting_measured_far_too_high_is_corrected(kind):
-    true = table("bf16")
-    text = stream(lambda token: 0.7, seed=1)
+def test_costs_of_drafting_measured_far_too_high_or_too_low_are_corrected(kind):
+    true, text = table("bf16"), stream(lambda token: 0.7, seed=1)
     wrong = decode(kind(dataclasses.replace(true, c=5.5)), text, true)
     assert wrong.drafted[:2] == [0, 0] and max(wrong.drafted[:10]) > 1
     assert wrong.rate > 0.95 * play(kind, true, text).rate
-
-
-@KINDS
-def test_costs_of_drafting_measured_far_too_low_are_corrected(kind):
     true = costs(0.9, FREE)
-    text = stream(lambda token: 0.5, seed=1)
-    wrong = decode(kind(dataclasses.replace(true, c=0.01)), text, true)
+    wrong = decode(kind(dataclasses.replace(true, c=0.01)), stream(lambda token: 0.5, seed=1), true)
     assert sum(wrong.drafted[10:]) < 0.2 * len(wrong.drafted[10:])
 
 

@@ -21,15 +21,12 @@ def ratios(found):
     return found.c / found.v[0], [cost / found.v[0] for cost in found.v]
 
 
-def test_one_slow_round_changes_nothing():
+def test_one_slow_round_changes_nothing_and_a_slower_machine_no_ratio():
     found = RunningCosts(GIVEN)
     for _ in range(3):
         run(found, 1, c=5.0, v=9.0)
         assert found.c == pytest.approx(GIVEN.c, rel=0.01) and found.v == pytest.approx(GIVEN.v, rel=0.01)
         run(found, 3)
-
-
-def test_a_slower_machine_changes_no_ratio():
     found = RunningCosts(GIVEN)
     for pace in (1.0, 1.7, 0.6):
         run(found, 20, pace=pace)

@@ -12,7 +12,6 @@ from specdemo.engine.sampling import (
     draw,
     gumbel,
     has_numbers,
-    leading_agreements,
     probabilities,
     residual,
     warp,
@@ -37,11 +36,6 @@ PROBS = st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda p: sum(p
 def test_temperature_top_k_and_top_p_keep_the_likely_tokens(settings, kept):
     scores = warp(torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log(), *settings)
     assert scores.exp().tolist() == pytest.approx(kept)
-
-
-def test_half_precision_is_widened_and_float64_kept():
-    assert probabilities(torch.zeros(4, dtype=torch.bfloat16)).dtype == torch.float32
-    assert probabilities(torch.zeros(4, dtype=torch.float64)).dtype == torch.float64
 
 
 @given(weights=PROBS, u=st.floats(0, 1, exclude_max=True))
@@ -102,6 +96,8 @@ def test_a_row_without_a_distribution_is_detected(bad):
     assert has_numbers(logits)
     logits[2] = bad
     assert not has_numbers(logits)
+    for precision, widened in ((torch.bfloat16, torch.float32), (torch.float64, torch.float64)):
+        assert probabilities(torch.zeros(4, dtype=precision)).dtype == widened
 
 
 @given(p=PROBS, q=PROBS)
@@ -113,11 +109,6 @@ def test_residual_mass_is_one_minus_the_overlap_and_without_mass_p_is_left(p, q)
     weights, mass = residual(p, q)
     assert mass.item() == pytest.approx(1 - torch.minimum(p, q).sum().item(), abs=1e-12)
     assert torch.equal(weights, (p - q).clamp_min(0) if mass > 0 else p)
-
-
-def test_leading_agreements_stop_at_the_first_rejection():
-    assert leading_agreements(torch.tensor([True, True, False, True])) == 2
-    assert leading_agreements(torch.tensor([], dtype=torch.bool)) == 0
 
 
 def test_noise_depends_on_seed_position_and_token_only():

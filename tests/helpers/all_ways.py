@@ -1,10 +1,8 @@
-"""Every path that a run's uniform numbers can take, each with its exact probability: no samples, no seeds.
+"""Every path that a run's uniform numbers can take, each with its exact probability: no samples, no seeds."""
 
-The effect of a number from [0, 1) changes only at a few known points: at p / q for a coin, at the running
-sums of the weights for a draw. One run per cell between them, weighted by the cells' widths, gives the
-distribution of the output to the last bits of a double. ``AT`` has the places to try in a cell, its two
-ends among them.
-"""
+# The effect of a number from [0, 1) changes only at a few known points: at p / q for a coin, at the running
+# sums of the weights for a draw. One run per cell between them, weighted by the cells' widths, gives the
+# distribution of the output to the last bits of a double.
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -24,18 +22,13 @@ AT = (1e-9, 0.5, 1 - 1e-9)
 
 
 class Walk:
-    """The cells of one run's numbers: those of ``path`` first, then the first cell of each number.
-
-    Attributes:
-        chance: Probability of all choices so far.
-        untried: Paths to the other cells of the numbers after ``path``.
-    """
+    """The cells of one run's numbers: those of ``path`` first, then the first cell of each number."""
 
     def __init__(self, path: tuple[int, ...], at: float):
         self._path, self._at = path, at
         self._taken: tuple[int, ...] = ()
-        self.chance = 1.0
-        self.untried: list[tuple[int, ...]] = []
+        self.chance = 1.0  # the probability of all choices so far
+        self.untried: list[tuple[int, ...]] = []  # paths to the other cells of the numbers after ``path``
 
     def choose(self, points: Sequence[float]) -> float:
         """Return a number from the next cell of [0, 1), divided at ``points``."""
@@ -53,16 +46,12 @@ class Walk:
 
 
 class EveryWay:
-    """A mix-in for rejection rules: the numbers come from a :class:`Walk` instead of a generator.
-
-    The rule's own code picks, accepts and draws; only the points at which its decisions change are computed
-    here.
-    """
+    """A mix-in for rejection rules: the numbers come from a :class:`Walk` instead of a generator."""
 
     walk: Walk
 
     def uniforms(self, count: int) -> Tensor:
-        """Return placeholders: each pick chooses its number, because only then its weights are known."""
+        # Placeholders: each pick chooses its number, because only then its weights are known.
         return torch.full((count,), float("nan"), dtype=torch.float64)
 
     def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
@@ -82,7 +71,6 @@ class EveryWay:
         return torch.tensor([self.walk.choose([bound]) for bound in acceptance.tolist()], dtype=torch.float64)
 
     def _drawn(self, count: int) -> Tensor:
-        """Return the number of the target's own token."""
         assert count == 1
         return torch.tensor([self.walk.choose(_running_sums(self._weights))], dtype=torch.float64)
 

@@ -1,7 +1,11 @@
 """Find parts of a page that are cut, covered or overwritten, at any size and in any font."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 FAULTS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 # A narrow, a wide and a tall font, as system-ui may be.
@@ -28,6 +32,15 @@ def write_in(page: Any, font: str) -> bool:
         body, .gradio-container, .sd {{ font-family: "{sans}", sans-serif !important; }}"""
     )
     return page.evaluate(INSTALLED, [sans]) == 1
+
+
+def fonts(*pages: Any) -> Iterator[str]:
+    """Write the pages in one font after the other, and yield the names; skip fonts that are missing."""
+    for font in FONTS:
+        if all([write_in(page, font) for page in pages]):
+            yield font
+        elif os.environ.get("CI"):
+            pytest.fail(f"{font} is not installed on this machine")
 
 
 def faults(page: Any) -> list[str]:

@@ -15,6 +15,7 @@ from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
 from specdemo.engine.drafter import Drafter
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import speculate
+from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Calibration, Round, RunConfig
 
 VOCAB = 3
@@ -51,10 +52,11 @@ def sample(
     length: Callable[[], DraftLength] = lambda: None,
     samples: int = SAMPLES,
     drafter: Drafter | None = None,
+    target: ModelRuntime | None = None,
 ) -> tuple[Counter, list[Round]]:
     """Return the counts of continuations over many seeds, and all rounds."""
-    target, draft = (TableRuntime(table) for table in tables())
-    drafter = drafter or DraftModelDrafter(draft)
+    table, draft = (TableRuntime(table) for table in tables())
+    target, drafter = target or table, drafter or DraftModelDrafter(draft)
     counts: Counter = Counter()
     rounds: list[Round] = []
     for seed in range(samples):
@@ -69,15 +71,12 @@ def acceptance(rounds: list[Round]) -> float:
 
 
 def p_value(counts: Counter, chances: Mapping[Hashable, float]) -> float:
-    """Return the p-value of a chi-square test that ``counts`` were drawn with the probabilities ``chances``.
-
-    The probabilities may come from float32: they are normalized in float64, because scipy refuses totals that
-    differ by more than 1.5e-8. Cells expected fewer than five times are merged into one.
-    """
+    """Return the p-value of a chi-square test that ``counts`` were drawn with these probabilities."""
     cells = [cell for cell, chance in chances.items() if chance > 0]
     assert counts.keys() <= set(cells), "an outcome of probability 0 was drawn"
     shares = np.array([chances[cell] for cell in cells], dtype=np.float64)
     assert abs(shares.sum() - 1) < 1e-5, f"the probabilities sum to {shares.sum()}"
+    # Normalized, because scipy refuses the totals of float32; cells expected less than 5 times are merged.
     observed = np.array([counts[cell] for cell in cells], dtype=np.float64)
     wanted = shares / shares.sum() * counts.total()
     if (rare := wanted < 5).any():

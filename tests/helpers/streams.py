@@ -1,8 +1,4 @@
-"""Simulated runs from seeded random numbers: the speed of a draft length on them, for given costs.
-
-Whether a draft token is right is decided in advance for each place of the text, so that every draft length
-gets the same luck and nothing depends on time.
-"""
+"""Simulated runs from seeded random numbers: the speed of a draft length on them, for given costs."""
 
 import random
 from collections.abc import Callable
@@ -36,7 +32,7 @@ def table(name: str) -> Calibration:
 
 @dataclass(frozen=True)
 class Stream:
-    """A text and the draft tokens that a model would propose for it."""
+    """A text and the draft tokens proposed for it; every draft length gets the same luck."""
 
     luck: tuple[float, ...]  # in [0, 1), for each token: a draft token is right if this is below its chance
     chance: tuple[float, ...]  # probability that a token is drafted right, as the first of a draft
@@ -44,16 +40,11 @@ class Stream:
     fading: float = 1.0  # factor of the chance for every later place of a draft
 
     def right(self, token: int, place: int) -> bool:
-        """Return whether the token would be drafted right at this place of a draft."""
         return self.luck[token] < self.chance[token] * self.fading**place
 
 
 def stream(alpha: Callable[[int], float], seed: int, fading: float = 1.0, tokens: int = TOKENS) -> Stream:
-    """Return a text in which token i is drafted right with mean chance ``alpha(i)``.
-
-    Chances spread like a draft's confidences (a wide beta distribution with its weight at both ends); the
-    confidences are right on average, with an error of about 0.15.
-    """
+    """Return a text in which token i is drafted right with mean chance ``alpha(i)``, spread at random."""
     rng = random.Random(seed)
     luck, chance, confidence = [], [], []
     for token in range(tokens):
@@ -80,7 +71,6 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Tokens per single-token target pass."""
         return self.tokens / self.cost
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers.samples import FAILURE, acceptance, expected, p_value, sample, tables
-from helpers.tiny import TableRuntime, baseline_rounds, config_for, emitted, nearby, tiny_llama, tiny_pair
+from helpers.samples import acceptance
+from helpers.tiny import baseline_rounds, config_for, emitted, nearby, tiny_llama, tiny_pair
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import speculate
@@ -62,41 +62,24 @@ def test_acceptance_falls_with_noise_to_that_of_an_unrelated_draft_and_with_temp
     assert acceptance(rounds_of(models, config, Ablation(temperature=4.0))) < by_noise[0] - 0.1
 
 
-@pytest.mark.parametrize("ablation", ABLATIONS)
 @pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
-def test_text_is_the_targets_under_every_ablation(models, ablation, rule):
+def test_text_is_the_targets_under_every_ablation(models, rule):
     config = config_for(rule, max_new_tokens=24, k=4)
-    rounds = rounds_of(models, config, ablation)
-    assert emitted(rounds) == emitted(baseline_rounds(models[0], TEXT, config))
+    alone = emitted(baseline_rounds(models[0], TEXT, config))
+    for ablation in ABLATIONS:
+        assert emitted(rounds_of(models, config, ablation)) == alone, ablation
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ablation", [Ablation(noise=0.5, repeats=2), Ablation(temperature=3.0)])
-def test_output_has_the_targets_distribution_under_an_ablation(ablation):
-    config = config_for(Rule.REJECTION, k=3, max_new_tokens=4, temperature=0.9)
-    drafter = DraftModelDrafter(AblatedRuntime(TableRuntime(tables()[1]), ablation))
-    counts, rounds = sample(config, drafter=drafter)
-    assert 0.2 < acceptance(rounds) < 0.95
-    assert p_value(counts, expected(config)) > FAILURE
-
-
-def test_noise_is_blended_in_proportion():
-    logits = torch.randn(2, 40, dtype=torch.bfloat16)
-    noise = ablate(logits, Ablation(noise=1.0), range(2))
-    blend = ablate(logits, Ablation(noise=0.25), range(2))
+def test_noise_is_blended_in_proportion_differs_by_position_and_has_the_spread_of_the_logits():
+    logits = torch.randn(NOISE_ROWS + 1, 4000, dtype=torch.bfloat16) * 5 + 3
+    rows = range(NOISE_ROWS + 1)
+    noise, blend = (ablate(logits, Ablation(noise=share), rows) for share in (1.0, 0.25))
     assert blend.dtype is torch.float32
     torch.testing.assert_close(blend, 0.75 * logits.float() + 0.25 * noise)
-
-
-def test_noise_differs_by_position_and_has_the_spread_of_the_logits():
-    logits = torch.randn(NOISE_ROWS + 1, 4000) * 5 + 3
-    noise = ablate(logits, Ablation(noise=1.0), range(NOISE_ROWS + 1))
-    assert noise.std(-1).tolist() == pytest.approx(logits.std(-1).tolist(), rel=0.1)
+    assert noise.std(-1).tolist() == pytest.approx(logits.float().std(-1).tolist(), rel=0.1)
     directions = noise / noise.norm(dim=-1, keepdim=True)
-    same = directions @ directions.T > 0.99
-    assert same.nonzero().tolist() == sorted(
-        [[i, i] for i in range(NOISE_ROWS + 1)] + [[0, NOISE_ROWS], [NOISE_ROWS, 0]]
-    )
+    same = (directions @ directions.T > 0.99).nonzero().tolist()
+    assert same == sorted([*([i, i] for i in rows), [0, NOISE_ROWS], [NOISE_ROWS, 0]])
 
 
 @pytest.mark.parametrize("head", ["whole", "reduced"])
@@ -115,13 +98,7 @@ def test_ablated_pair_writes_the_targets_text(head, drafter):
 
 def test_one_by_one_target_runs_a_pass_per_token_with_the_same_logits(monkeypatch):
     target, ids = tiny_llama(50, seed=1), torch.tensor([4, 5, 6, 7])
-    passes, single = [], ModelRuntime.forward
-
-    def counted(self, ids):
-        passes.append(len(ids))
-        return single(self, ids)
-
-    monkeypatch.setattr(ModelRuntime, "forward", counted)
+    passes = passes_of(monkeypatch, lambda runtime, ids: len(ids))
     logits = []
     for runtime in (ModelRuntime(target), OneByOneRuntime(target)):
         runtime.begin(256)
@@ -130,6 +107,18 @@ def test_one_by_one_target_runs_a_pass_per_token_with_the_same_logits(monkeypatc
         assert runtime.length == len(TEXT) + len(ids)
     torch.testing.assert_close(*logits)
     assert passes == [4, 1, 1, 1, 1]
+
+
+def passes_of(monkeypatch, fact):
+    """Return a list that gets a fact about every later pass."""
+    passes, forward = [], ModelRuntime.forward
+
+    def counted(runtime, ids):
+        passes.append(fact(runtime, ids))
+        return forward(runtime, ids)
+
+    monkeypatch.setattr(ModelRuntime, "forward", counted)
+    return passes
 
 
 def test_one_by_one_pair_keeps_its_draft_and_its_text():
@@ -147,15 +136,8 @@ def test_one_by_one_pair_keeps_its_draft_and_its_text():
 def test_repeated_draft_is_measured_again_and_its_target_is_not(monkeypatch):
     pair = tiny_pair()
     config = parse_config({"prompt": "x", "max_new_tokens": 8})
-    passes = []
-    forward = ModelRuntime.forward
-
-    def counted(runtime, ids):
-        passes.append(runtime.model is pair.draft)
-        return forward(runtime, ids)
-
     Lanes(pair).calibrate(config)
-    monkeypatch.setattr(ModelRuntime, "forward", counted)
+    passes = passes_of(monkeypatch, lambda runtime, ids: runtime.model is pair.draft)
     dear = ablated_lanes(pair, Ablation(repeats=8)).calibrate(config)
     drafts, others = divmod(sum(passes), 8 * DRAFTED)
     assert drafts > REPEATS and others == 0, "the draft's passes are measured as they will be made"
@@ -165,17 +147,9 @@ def test_repeated_draft_is_measured_again_and_its_target_is_not(monkeypatch):
     assert ablated_lanes(pair, NONE).calibrate(config) is plain, "measured once"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"noise": -0.1},
-        {"noise": 1.1},
-        {"noise": float("nan")},
-        {"temperature": 0.0},
-        {"repeats": 0},
-        {"repeats": 17},
-    ],
-)
-def test_ablations_out_of_bounds_are_refused(values):
-    with pytest.raises(UserError, match="must be"):
-        Ablation(**values)
+def test_ablations_out_of_bounds_are_refused():
+    wrong = {"noise": (-0.1, 1.1, float("nan")), "temperature": (0.0,), "repeats": (0, 17)}
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(UserError, match="must be"):
+                Ablation(**{name: value})

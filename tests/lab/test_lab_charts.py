@@ -11,6 +11,7 @@ import pytest
 from helpers.node import node
 
 from specdemo.charts.palette import THEMES
+from specdemo.charts.stage import skeletons
 from specdemo.lab.answers import run_answer
 from specdemo.lab.charts import (
     contrast_chart,
@@ -32,7 +33,7 @@ from specdemo.records.theory import (
     oracle_length,
     theoretical_speedup,
 )
-from specdemo.records.trace import SPECULATIVE, Run
+from specdemo.records.trace import SPECULATIVE
 from specdemo.records.what_if import accepted_by_token
 from specdemo.ui.component import STATIC
 
@@ -48,6 +49,7 @@ SIDES = [
     for name, side, runs in [("a", HELPS, 2), ("a", HURTS, 2), ("b", HELPS, 2), ("b", HURTS, 0)]
 ]
 BATCHES = [ThroughputPoint(n, 3, 0.5, 0.01, 0.02, 1.0 + n / 10, 0.1, 2.0 / n, 1.0, 1.0) for n in (1, 2, 8)]
+STAGE = skeletons()
 DRAWN = {
     "theory": theory_chart(),
     "what-if": what_if_chart(),
@@ -55,32 +57,27 @@ DRAWN = {
     "contrast": contrast_chart(SIDES),
     "throughput": throughput_chart(BATCHES),
     "oracle": oracle_chart(OracleLength((0, 3, 0, 1, 3), (False, True, False, False, False), 1.1, 1.4)),
+    **{name: {theme: STAGE[theme][name] for theme in THEMES} for name in STAGE["light"]},
 }
+EMPTY = (sweep_chart([], "Title", "axis", []), contrast_chart([]), throughput_chart([]))
 
 
-@pytest.fixture(params=THEMES)
-def charts(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
-    return {name: themed[request.param] for name, themed in DRAWN.items()}
-
-
-def by_uid(figure: dict[str, Any]) -> dict[str, Any]:
-    return {trace["uid"]: trace for trace in figure["data"]}
-
-
-def test_themes_differ_in_colours_of_the_palette_only():
+def test_every_chart_is_legible_on_a_projector_in_colours_of_the_palette_and_can_be_empty():
     colour = re.compile(r"#[0-9a-f]{6}(?:[0-9a-f]{2})?\b")
     for themed in DRAWN.values():
         assert colour.sub("", str(themed["light"])) == colour.sub("", str(themed["dark"]))
         for theme, figure in themed.items():
             used = {found[:7] for found in colour.findall(str(figure))}
             assert used and used <= set(asdict(THEMES[theme]).values())
-
-
-def test_text_and_lines_are_large_enough_for_a_projector(charts):
-    for figure in charts.values():
         assert figure["layout"]["font"]["size"] >= 15 and figure["layout"]["title"]["text"]
         assert all(size >= 15 for size in map(int, re.findall(r"'font': {[^}]*'size': (\d+)", str(figure))))
         assert all(width >= 2 for width in map(int, re.findall(r"'width': (\d+)", str(figure))))
+    for figure in (figure for themed in EMPTY for figure in themed.values()):
+        go.Figure(data=figure["data"], layout=figure["layout"])
+
+
+def by_uid(figure: dict[str, Any]) -> dict[str, Any]:
+    return {trace["uid"]: trace for trace in figure["data"]}
 
 
 FILL = """
@@ -103,23 +100,16 @@ def filled(point: dict[str, float], run: dict[str, float] | None = None) -> dict
 
 
 @pytest.mark.parametrize(
-    ("alpha", "k", "c", "growth"),
-    [(0.6, 4, 0.1, 0.05), (1.0, 12, 0.0, 0.0), (0.0, 1, 1.0, 1.0), (0.4, 3, 1.0, 1.0)],
+    ("alpha", "k", "c", "growth"), [(0.6, 4, 0.1, 0.05), (1.0, 12, 0.0, 0.0), (0.0, 1, 1.0, 1.0)]
 )
 def test_the_theory_on_the_page_is_that_of_the_records(alpha, k, c, growth):
     answer = filled({"alpha": alpha, "k": k, "c": c, "growth": growth}, {"alpha": 0.6, "k": 2.5})
     v = [1.0 + growth * drafted for drafted in range(MAX_K + 1)]
     shapes = [RoundShape(length, length * c, v[length]) for length in range(MAX_K + 1)]
     best = best_length(alpha, c, v)
-    assert answer["figures"] == pytest.approx(
-        [
-            theoretical_speedup(alpha, shapes[k]),
-            expected_tokens(alpha, k),
-            shapes[k].draft_cost + shapes[k].verify_cost,
-            theoretical_speedup(alpha, shapes[best]),
-            best,
-        ]
-    )
+    own = [theoretical_speedup(alpha, shapes[k]), expected_tokens(alpha, k)]
+    own.append(shapes[k].draft_cost + shapes[k].verify_cost)
+    assert answer["figures"] == pytest.approx([*own, theoretical_speedup(alpha, shapes[best]), best])
     traces = by_uid(answer["figure"])
     surface = traces["theory-surface"]
     alphas = surface["x"]
@@ -131,27 +121,20 @@ def test_the_theory_on_the_page_is_that_of_the_records(alpha, k, c, growth):
     assert colour == answer["figure"]["layout"]["plot_bgcolor"]
     best = [(one, length) for one in alphas if (length := best_length(one, c, v))]
     evens = [(even, shape.k) for shape in shapes[1:] if (even := break_even_alpha(shape)) is not None]
-    for uid, spots in {
-        "best": best,
-        "break-even": evens,
-        "chosen": [(alpha, k)],
-        "run": [(0.6, 2.5)],
-    }.items():
+    shown = {"best": best, "break-even": evens, "chosen": [(alpha, k)], "run": [(0.6, 2.5)]}
+    for uid, spots in shown.items():
         assert traces[uid]["x"] == pytest.approx([one for one, _ in spots])
         assert traces[uid]["y"] == [length for _, length in spots]
     assert traces["run"]["marker"]["symbol"] != traces["chosen"]["marker"]["symbol"]
+    assert traces["run"]["visible"] is True
     go.Figure(data=answer["figure"]["data"], layout=answer["figure"]["layout"])
+    without = by_uid(filled({"alpha": alpha, "k": k, "c": c, "growth": growth})["figure"])
+    assert without["run"]["visible"] is False
 
 
-def test_theory_without_a_run_has_no_star():
-    point = {"alpha": 0.4, "k": 3, "c": 1.0, "growth": 1.0}
-    assert by_uid(filled(point)["figure"])["run"]["visible"] is False
-    assert by_uid(filled(point, point)["figure"])["run"]["visible"] is True
-
-
-def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
-    figure = charts["sweep"]
-    traces = by_uid(figure)
+def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance():
+    figure = DRAWN["sweep"]["light"]
+    traces, axis = by_uid(figure), figure["layout"]["xaxis"]
     assert (traces["speedup"]["x"], traces["speedup"]["y"]) == ([1, 2], [1.25, 1.5])
     assert traces["speedup"]["error_y"]["array"] == pytest.approx([0.25, 0.4])
     assert traces["speedup"]["error_y"]["arrayminus"] == pytest.approx([0.25, 0.1])
@@ -160,15 +143,11 @@ def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
     assert traces["alpha-named"]["y"] == [None]
     assert traces["theory"]["y"] == [1.3, 1.3] and traces["theory-named"]["y"] == [1.3]
     assert traces["theory"]["line"]["dash"] == "dot"
-    symbols = [
-        traces[uid]["marker"]["symbol"] for uid in ("speedup", "theory", "speedup-named", "theory-named")
-    ]
-    assert symbols == ["circle", "circle-open", "diamond", "diamond-open"]
+    curves = ("speedup", "theory", "speedup-named", "theory-named")
+    assert len({traces[uid]["marker"]["symbol"] for uid in curves}) == 4
     assert [uid for uid, trace in traces.items() if trace["showlegend"]] == ["speedup", "theory"]
-    assert figure["layout"]["xaxis"]["ticktext"] == ["1", "2", "auto", "later"]
-    low, high = figure["layout"]["xaxis"]["range"]
-    assert low < 1 and high > 4, "room for what is not measured yet"
-    assert figure["layout"]["xaxis"]["title"]["text"] == "draft length k"
+    assert axis["ticktext"] == ["1", "2", "auto", "later"] and axis["title"]["text"] == "draft length k"
+    assert axis["range"][0] < 1 and axis["range"][1] > 4, "room for what is not measured yet"
     (line,) = figure["layout"]["shapes"]
     assert line["y0"] == line["y1"] == 1
 
@@ -176,33 +155,27 @@ def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
 def test_named_points_follow_one_another():
     named = [replace(POINT, x=None, label=label) for label in ("code", "lists")]
     figure = sweep_chart(named, "Kind of text", "", [(None, "code"), (None, "lists")])["dark"]
-    traces = by_uid(figure)
-    assert traces["speedup-named"]["x"] == [1, 2] and traces["speedup-named"]["mode"] == "markers"
-    assert [uid for uid, trace in traces.items() if trace["showlegend"]] == ["speedup-named", "theory-named"]
+    shown = [trace for trace in figure["data"] if trace["showlegend"]]
+    assert [trace["uid"] for trace in shown] == ["speedup-named", "theory-named"]
+    assert (shown[0]["x"], shown[0]["mode"]) == ([1, 2], "markers")
     assert figure["layout"]["xaxis"]["ticktext"] == ["code", "lists"]
 
 
-def test_charts_without_points_can_be_drawn():
-    for themed in (sweep_chart([], "Title", "axis", []), contrast_chart([]), throughput_chart([])):
-        for figure in themed.values():
-            go.Figure(data=figure["data"], layout=figure["layout"])
-
-
-def test_contrasts_are_pairs_of_bars(charts):
-    traces = by_uid(charts["contrast"])
+def test_contrasts_are_pairs_of_bars():
+    figure = DRAWN["contrast"]["light"]
+    traces = by_uid(figure)
     for side in (HELPS, HURTS):
         assert traces[side]["y"] == ["when a", "when b"] and traces[side]["x"] == [1.25, 1.25]
     assert traces[HURTS]["text"] == ["1.25×", "1.25×"]
     assert traces[HELPS]["customdata"] == ["a helps", "b helps"]
-    patterns = {traces[side]["marker"]["pattern"]["shape"] for side in (HELPS, HURTS)}
-    assert len(patterns) == 2
-    assert charts["contrast"]["layout"]["barmode"] == "group"
-    (line,) = charts["contrast"]["layout"]["shapes"]
+    assert len({traces[side]["marker"]["pattern"]["shape"] for side in (HELPS, HURTS)}) == 2
+    assert figure["layout"]["barmode"] == "group"
+    (line,) = figure["layout"]["shapes"]
     assert line["x0"] == line["x1"] == 1
 
 
-def test_throughput_shows_speedup_and_verification_cost_by_batch_size(charts):
-    figure = charts["throughput"]
+def test_throughput_shows_speedup_and_verification_cost_by_batch_size():
+    figure = DRAWN["throughput"]["light"]
     traces = by_uid(figure)
     assert (traces["batch-speedup"]["x"], traces["batch-speedup"]["y"]) == ([1, 2, 8], [2.0, 1.0, 0.25])
     assert traces["batch-v"]["y"] == [1.1, 1.2, 1.8] and traces["batch-v"]["yaxis"] == "y2"
@@ -210,46 +183,31 @@ def test_throughput_shows_speedup_and_verification_cost_by_batch_size(charts):
     assert any("v(4)" in note["text"] for note in figure["layout"]["annotations"])
 
 
-def test_the_oracle_counts_rounds_by_their_best_length(charts):
-    traces = by_uid(charts["oracle"])
-    assert traces["exact"]["x"] == traces["whole"]["x"] == [0, 1, 2, 3]
-    assert (traces["exact"]["y"], traces["whole"]["y"]) == ([2, 1, 0, 1], [0, 0, 0, 1])
-    assert traces["exact"]["marker"]["pattern"]["shape"] != traces["whole"]["marker"]["pattern"]["shape"]
+def test_the_oracle_counts_rounds_by_their_best_length():
+    exact, whole = (by_uid(DRAWN["oracle"]["light"])[uid] for uid in ("exact", "whole"))
+    assert exact["x"] == whole["x"] == [0, 1, 2, 3]
+    assert (exact["y"], whole["y"]) == ([2, 1, 0, 1], [0, 0, 0, 1])
+    assert exact["marker"]["pattern"]["shape"] != whole["marker"]["pattern"]["shape"]
 
 
-@pytest.fixture(scope="module")
-def run() -> Run:
-    return recordings.load("email")
-
-
-def test_point_of_a_run_has_the_theory_of_its_totals(run):
-    point = run_answer(run)["point"]
+def test_answers_for_a_run_follow_from_its_totals_and_rounds():
+    run = recordings.load("email")
+    rounds, answer = run.lanes[SPECULATIVE].rounds, run_answer(run)
+    point, best, what_if = answer["point"], answer["oracle"], answer["what_if"]
     assert (point["alpha"], point["speedup"]) == (run.totals["alpha_compared"], run.totals["speedup"])
     again = RoundShape(point["k"], point["k"] * point["c"], 1 + point["k"] * point["growth"])
     assert theoretical_speedup(point["alpha"], again) == pytest.approx(run.totals["s_theory"])
-
-
-def test_oracle_of_a_run_has_its_cost_and_its_best_speedup(run):
-    answer = run_answer(run)["oracle"]
-    oracle = oracle_length(run.lanes[SPECULATIVE].rounds, run.calibration)
-    assert (answer["s_cost"], answer["s_oracle"]) == (oracle.s_cost, oracle.s_oracle)
-    assert answer["s_oracle"] > answer["s_cost"] == pytest.approx(run.totals["s_cost"])
-    assert f"{oracle.lengths.count(0)} of {len(oracle.lengths)} rounds" in answer["sentence"]
-    assert f"{oracle.open_ended} drafts were accepted in full" in answer["sentence"]
-    rounds = sum(sum(trace["y"]) for trace in answer["chart"]["light"]["data"])
-    assert rounds == len(oracle.lengths)
-
-
-def test_what_if_of_a_run_has_its_lengths_and_the_time_of_the_target_alone(run):
-    answer = run_answer(run)["what_if"]
-    assert [length["k"] for length in answer["lengths"]] == list(range(13))
-    assert answer["unknown"] == accepted_by_token(run.lanes[SPECULATIVE].rounds).count(None)
-    seconds = sum(count * sum(times) for count, *times in answer["lengths"][0]["expected"])
-    assert answer["alone_s"] / seconds == pytest.approx(run.totals["speedup"])
+    oracle = oracle_length(rounds, run.calibration)
+    assert (best["s_cost"], best["s_oracle"]) == (oracle.s_cost, oracle.s_oracle)
+    assert best["s_oracle"] > best["s_cost"] == pytest.approx(run.totals["s_cost"])
+    assert f"{oracle.lengths.count(0)} of {len(oracle.lengths)} rounds" in best["sentence"]
+    assert f"{oracle.open_ended} drafts were accepted in full" in best["sentence"]
+    assert sum(sum(trace["y"]) for trace in best["chart"]["light"]["data"]) == len(oracle.lengths)
+    assert [length["k"] for length in what_if["lengths"]] == list(range(13))
+    assert what_if["unknown"] == accepted_by_token(rounds).count(None)
+    seconds = sum(count * sum(times) for count, *times in what_if["lengths"][0]["expected"])
+    assert what_if["alone_s"] / seconds == pytest.approx(run.totals["speedup"])
     alone = run_answer(replace(run, lanes={SPECULATIVE: run.lanes[SPECULATIVE]}))["what_if"]
     assert alone["alone_s"] == pytest.approx(64 * run.calibration.step_s)
-
-
-def test_a_run_without_measured_costs_is_refused(run):
     with pytest.raises(UserError, match="measured pass costs"):
         run_answer(replace(run, calibration=None))

@@ -84,20 +84,6 @@ def planned(pair, name, request=SHORT, prompts=PROMPTS):
     return plan_experiment(name, pair, request, prompts)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SWEEPS)
-def test_every_sweep_yields_its_points_in_order(pair, name):
-    plan = planned(pair, name)
-    points = list(measure_plan(pair, plan))
-    assert [point.x for point in points] == AXES[name]
-    for point, setting in zip(points, plan.settings, strict=True):
-        assert (point.label, point.runs) == (setting.label, len(setting.configs))
-        assert point.identical is (None if name == TEMPERATURE and point.x > 0 else True)
-        assert point.speedup > 0 and point.tokens_per_s > 0 and point.baseline_tokens_per_s > 0
-        assert point.speedup_q1 <= point.speedup <= point.speedup_q3
-        assert 1 <= point.tau <= MAX_K + 1
-
-
 @pytest.mark.parametrize("asked", [5, 60])
 def test_stopped_sweep_keeps_its_finished_points(pair, asked):
     calls = iter(range(asked))
@@ -134,9 +120,10 @@ def test_point_is_not_identical_if_one_run_differs(pair, monkeypatch):
     assert measure_setting(pair, planned(pair, DRAFT_LENGTH).settings[0]).identical is False
 
 
+@pytest.mark.parametrize("rule", ["shared-noise", "rejection"])
 @pytest.mark.parametrize("name", SWEEPS)
-def test_requested_settings_hold_for_all_runs_except_the_varied_one(pair, name):
-    request = {"k": 5, "temperature": 0.7, "rule": "shared-noise", "seed": 9, "max_new_tokens": 11}
+def test_requested_settings_hold_for_all_runs_except_the_varied_one(pair, name, rule):
+    request = {"k": 5, "temperature": 0.7, "rule": rule, "seed": 9, "max_new_tokens": 11}
     request |= {"drafter": "lookup+model"}
     for setting in planned(pair, name, request).settings:
         own = [p.prompt for p in PROMPTS if name != CATEGORY or p.category == setting.label]
@@ -146,23 +133,24 @@ def test_requested_settings_hold_for_all_runs_except_the_varied_one(pair, name):
             assert config.k == ((setting.x or AUTO) if name == DRAFT_LENGTH else 5)
             assert config.drafter == (setting.label if name == DRAFTER else "lookup+model")
             assert config.temperature == (setting.x if name == TEMPERATURE else 0.7)
-            assert config.rule == (Rule.SHARED_NOISE if config.temperature else Rule.GREEDY)
+            assert config.rule == (rule if config.temperature else Rule.GREEDY)
+    above = planned(pair, TEMPERATURE, {**SHORT, "rule": "greedy"}).settings[1:]
+    assert {setting.configs[0].rule for setting in above} == {Rule.REJECTION}
 
 
-@pytest.mark.parametrize(
-    ("rule", "above"), [(None, "rejection"), ("greedy", "rejection"), ("shared-noise", "shared-noise")]
-)
-def test_temperature_sweep_is_greedy_at_zero_and_keeps_the_requested_rule_above(pair, rule, above):
-    rules = [s.configs[0].rule for s in planned(pair, TEMPERATURE, {**SHORT, "rule": rule}).settings]
-    assert rules == [Rule.GREEDY] + [Rule(above)] * (len(TEMPERATURES) - 1)
-
-
-def test_drafter_sweep_includes_only_drafters_of_the_pair(pair):
+def test_a_pair_without_a_draft_model_omits_or_refuses_what_needs_one(pair):
     alone = replace(pair, draft=None)
     labels = [[setting.label for setting in planned(of, DRAFTER).settings] for of in (pair, alone)]
     assert labels[0] == [DRAFT_MODEL, "prompt-lookup", "lookup+model", "early-exit"]
     assert labels[1] == ["prompt-lookup", "early-exit"]
     assert planned(alone, DRAFT_LENGTH).settings[0].configs[0].drafter == "prompt-lookup"
+    plan = planned(alone, CONTRASTS)
+    assert [helps.contrast.name for helps, _ in sides(plan)] == [n for n in NAMES if n not in OF_THE_DRAFT]
+    last = replace(plan, settings=plan.settings[-2:])
+    assert [point.side for point in measure_plan(alone, last)] == [HELPS, HURTS]
+    for name in (DRAFT_COST, "cheap-draft"):
+        with pytest.raises(UserError, match="no draft model"):
+            planned(alone, name)
 
 
 def test_default_prompts_are_shipped_and_raw_without_a_chat_template(pair, monkeypatch):
@@ -176,57 +164,32 @@ def test_default_prompts_are_shipped_and_raw_without_a_chat_template(pair, monke
 
 
 @pytest.mark.parametrize(
-    ("name", "request_", "words"),
+    ("name", "options", "words"),
     [
         ("k", {}, "Unknown experiment 'k'; choose one of: draft-length"),
-        (DRAFT_LENGTH, {"max_new_tokens": 0}, "max_new_tokens must be from 1"),
-        (TEMPERATURE, {"drafter": "oracle"}, "Unknown drafter"),
-        (DRAFT_QUALITY, {"drafter": "prompt-lookup"}, "needs the drafter draft-model, got prompt-lookup"),
-        (DRAFT_COST, {"drafter": "early-exit"}, "needs the drafter draft-model, got early-exit"),
-        (THROUGHPUT, {"k": 0}, "k from 1 to 12"),
-        (THROUGHPUT, {"k": 13}, "k from 1 to 12"),
-        (THROUGHPUT, {"k": "auto"}, "k from 1 to 12"),
+        (DRAFT_LENGTH, {"request": {"max_new_tokens": 0}}, "max_new_tokens must be from 1"),
+        (TEMPERATURE, {"request": {"drafter": "oracle"}}, "Unknown drafter"),
+        (DRAFT_QUALITY, {"request": {"drafter": "prompt-lookup"}}, "draft-model, got prompt-lookup"),
+        (DRAFT_COST, {"request": {"drafter": "early-exit"}}, "draft-model, got early-exit"),
+        *((THROUGHPUT, {"request": {"k": k}}, "k from 1 to 12") for k in (0, 13, "auto")),
+        (DRAFT_LENGTH, {"prompts": []}, "at least one prompt"),
     ],
 )
-def test_bad_settings_are_refused_before_the_first_run(pair, name, request_, words):
+def test_bad_settings_are_refused_before_the_first_run(pair, name, options, words):
     with pytest.raises(UserError, match=words):
-        planned(pair, name, request_)
-
-
-def test_a_sweep_without_prompts_or_draft_model_is_refused(pair):
-    with pytest.raises(UserError, match="at least one prompt"):
-        planned(pair, DRAFT_LENGTH, prompts=[])
-    with pytest.raises(UserError, match="no draft model"):
-        planned(replace(pair, draft=None), DRAFT_COST)
+        planned(pair, name, **options)
 
 
 def sides(plan: Plan):
     return zip(plan.settings[::2], plan.settings[1::2], strict=True)
 
 
-@pytest.mark.slow
-def test_every_contrast_has_both_sides_in_order(pair):
-    points = list(measure_plan(pair, planned(pair, CONTRASTS)))
-    assert [(p.contrast, p.side) for p in points] == [
-        (name, side) for name in NAMES for side in (HELPS, HURTS)
-    ]
-    assert [contrast.group for contrast in CONDITIONS] == [BEST] * 4 + [LESS] * 4
-    assert all(contrast.expected.endswith(".") for contrast in CONDITIONS)
-    assert all(p.title and p.point.label and p.point.speedup > 0 and p.point.runs == 2 for p in points)
-    together, each = (p.point for p in points if p.contrast == "parallel-verification")
-    assert each.v == K + 1 > together.v and each.s_theory < together.s_theory
-    assert (each.alpha, each.tau, each.identical) == (together.alpha, together.tau, True)
-
-
-def test_wrong_words_are_never_accepted_and_change_no_token(pair):
-    _, wrong = (p.point for p in measure_plan(pair, planned(pair, "wrong-guesses")))
-    assert (wrong.alpha, wrong.tau, wrong.c, wrong.identical) == (0.0, 1.0, 0.0, True)
-
-
 def test_sides_differ_only_in_the_condition(pair):
-    for helps, hurts in sides(planned(pair, CONTRASTS, {**SHORT, "seed": 4, "k": 9, "temperature": 1.9})):
+    assert [contrast.group for contrast in CONDITIONS] == [BEST] * 4 + [LESS] * 4
+    request = {**SHORT, "seed": 4, "k": 9, "temperature": 1.9}
+    for helps, hurts in sides(planned(pair, CONTRASTS, request)):
         name = helps.contrast.name
-        assert helps.ablation == NONE
+        assert helps.ablation == NONE and helps.contrast.expected.endswith(".")
         for config in helps.configs:
             assert config.k == (2 if name == "overhead" else K)
             assert config.temperature == (0.8 if name == "different-distribution" else 0)
@@ -240,14 +203,6 @@ def test_sides_differ_only_in_the_condition(pair):
             assert hurts.configs[0].k == MAX_K
         if name == "predictable-text":
             assert (hurts.configs[0].rule, hurts.configs[0].temperature) == (Rule.REJECTION, 1.5)
-
-
-def test_pair_without_a_draft_model_omits_contrasts_of_the_draft(pair):
-    alone = replace(pair, draft=None)
-    plan = planned(alone, CONTRASTS)
-    assert [helps.contrast.name for helps, _ in sides(plan)] == [n for n in NAMES if n not in OF_THE_DRAFT]
-    last = replace(plan, settings=plan.settings[-2:])
-    assert [point.side for point in measure_plan(alone, last)] == [HELPS, HURTS]
 
 
 def test_point_of_a_batch_follows_from_its_pass_costs(pair):
@@ -274,24 +229,16 @@ def test_batches_take_the_draft_models_acceptance_rate_and_stop_in_between(pair)
 
 @pytest.mark.slow
 def test_the_built_in_pair_has_consistent_figures(builtin_pair):
-    def measured(k: int, ablation: Ablation = NONE) -> SweepPoint:
-        configs = configs_for(builtin_pair, builtin_prompts(1), {"k": k, "max_new_tokens": 16})
-        return measure_setting(builtin_pair, Setting(k, f"k = {k}", configs, ablation))
-
-    for k in (1, 3):
-        point = measured(k)
-        assert point.x == k and point.identical is not False and point.runs == 1
-        assert 0 < point.alpha <= 1 and 1 < point.tau <= k + 1
-        assert point.speedup == pytest.approx(point.tokens_per_s / point.baseline_tokens_per_s)
-        assert min(point.c, point.v, point.s_theory, point.s_cost) > 0
-    noisy = measured(3, Ablation(noise=1.0))
-    assert noisy.identical is not False and noisy.alpha < 0.1
+    configs = configs_for(builtin_pair, builtin_prompts(1), {"k": 3, "max_new_tokens": 16})
+    point, noisy = (
+        measure_setting(builtin_pair, Setting(3, "k = 3", configs, ablation))
+        for ablation in (NONE, Ablation(noise=1.0))
+    )
+    assert 0.1 < point.alpha <= 1 < point.tau <= 4 and noisy.alpha < 0.1
+    assert point.identical is not False and noisy.identical is not False
+    assert point.speedup == pytest.approx(point.tokens_per_s / point.baseline_tokens_per_s)
     [batch] = measure_batches(builtin_pair, 3, 0.5, rows=(2,))
     assert min(batch.single_s, batch.verify_s, batch.c, batch.s_theory) > 0
-
-
-def read_csv(text: str) -> list[dict[str, str | None]]:
-    return [{k: v or None for k, v in row.items()} for row in csv.DictReader(io.StringIO(text))]
 
 
 @pytest.mark.parametrize("points", [[], [POINT, NAMED], [SIDE], [BATCH, BATCH]])
@@ -299,53 +246,47 @@ def test_saved_tables_hold_every_figure(points):
     rows = [point.row() for point in points]
     content = json.loads(points_json(points, {"device": "thing"}))
     assert content == {"about": {"device": "thing"}, "points": rows}
-    assert read_csv(points_csv(points)) == [
-        {name: None if value is None else str(value) for name, value in row.items()} for row in rows
-    ]
+    shown = [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
+    assert list(csv.DictReader(io.StringIO(points_csv(points)))) == shown
 
 
 def test_terminal_line_has_the_figures_and_a_dash_for_undefined_ones():
-    assert "1.25×" in str(POINT) and "(3 runs)" in str(POINT) and "theory 1.30×" in str(POINT)
+    assert all(words in str(POINT) for words in ("1.25×", "(3 runs)", "theory 1.30×"))
     assert str(SIDE).startswith("overhead") and "–" in str(replace(POINT, alpha=None))
     assert "4 × 4 tokens" in str(BATCH) and "1.04×" in str(BATCH)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_runs_by_name(pair, name):
+def test_every_experiment_runs_by_name_and_its_points_have_figures(pair, name):
     plan = planned(pair, name)
-    point = next(measure_plan(pair, plan))
     assert plan.expected == {CONTRASTS: 16, THROUGHPUT: 5}.get(name) or len(AXES[name])
     assert (plan.about["experiment"], plan.about["precision"]) == (name, "fp32")
     assert plan.title == TITLES[name] and list(TITLES) == list(EXPERIMENTS)
-    if name in SWEEPS:
-        assert (plan.about["prompts"], plan.about["max_new_tokens"]) == ([p.prompt for p in PROMPTS], 6)
-    assert json.loads(points_json([point], plan.about))["points"] == [point.row()]
-
-
-@pytest.fixture
-def loaded(monkeypatch, pair):
-    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
-
-
-COMMAND = ["lab", DRAFT_COST, "--limit", "1", "--max-new-tokens", "4", "--k", "2", "--out"]
+    if name not in SWEEPS:
+        assert next(measure_plan(pair, plan)).row()
+        return
+    assert (plan.about["prompts"], plan.about["max_new_tokens"]) == ([p.prompt for p in PROMPTS], 6)
+    assert [setting.x for setting in plan.settings] == AXES[name]
+    ends = plan.settings[0], plan.settings[-1]
+    for setting, point in zip(ends, measure_plan(pair, replace(plan, settings=ends)), strict=True):
+        assert (point.x, point.label, point.runs) == (setting.x, setting.label, len(setting.configs))
+        assert point.identical is (None if name == TEMPERATURE and point.x > 0 else True)
+        assert 0 < point.speedup_q1 <= point.speedup <= point.speedup_q3
+        assert point.tokens_per_s > 0 and point.baseline_tokens_per_s > 0
+        assert 1 <= point.tau <= MAX_K + 1
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize("kind", ["csv", "json"])
-def test_the_command_prints_every_point_and_writes_the_table(capsys, tmp_path, kind):
-    out = tmp_path / f"out.{kind}"
-    assert main([*COMMAND, str(out)]) == 0
+def test_the_command_writes_its_table_also_when_interrupted_and_refuses_bad_options(
+    capsys, tmp_path, monkeypatch, pair
+):
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
+    command = ["lab", DRAFT_COST, "--limit", "1", "--max-new-tokens", "4", "--k", "2", "--out"]
+    assert main([*command, str(tmp_path / "out.csv")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8 and "16× the steps" in lines[-1]
-    text = out.read_text(encoding="utf-8")
-    rows = read_csv(text) if kind == "csv" else json.loads(text)["points"]
-    assert [float(row["x"]) for row in rows] == list(REPEATS)
-
-
-@pytest.mark.usefixtures("loaded")
-def test_interrupted_command_saves_the_finished_points(tmp_path, monkeypatch):
-    calls = []
+    with (tmp_path / "out.csv").open(encoding="utf-8") as table:
+        assert [float(row["x"]) for row in csv.DictReader(table)] == list(REPEATS)
 
     def interrupted(*arguments):
         if len(calls) == 2:
@@ -353,23 +294,14 @@ def test_interrupted_command_saves_the_finished_points(tmp_path, monkeypatch):
         calls.append(arguments)
         return measure(*arguments)
 
+    calls = []
     monkeypatch.setattr(specdemo.lab.experiments, "measure", interrupted)
-    out = tmp_path / "out.json"
-    assert main([*COMMAND, str(out)]) == 130
-    assert [point["x"] for point in json.loads(out.read_text())["points"]] == [1, 2]
-
-
-@pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([DRAFT_COST, "--out", "table.txt"], "ends in .json or .csv"),
-        ([DRAFT_COST, "--limit", "0"], "--limit must be at least 1"),
-        ([DRAFT_COST, "--drafter", "prompt-lookup"], "needs the drafter draft-model, got prompt-lookup"),
-        ([THROUGHPUT, "--k", "auto"], "needs a fixed draft length k"),
-    ],
-)
-def test_bad_options_get_one_sentence(capsys, arguments, words):
-    assert main(["lab", *arguments]) == 2
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert message.startswith("specdemo: ") and words in message
+    assert main([*command, str(tmp_path / "out.json")]) == 130
+    assert [point["x"] for point in json.loads((tmp_path / "out.json").read_text())["points"]] == [1, 2]
+    for arguments, words in {
+        ("lab", DRAFT_COST, "--out", "table.txt"): "ends in .json or .csv",
+        ("lab", DRAFT_COST, "--limit", "0"): "--limit must be at least 1",
+        ("lab", THROUGHPUT, "--k", "auto"): "needs a fixed draft length k",
+    }.items():
+        assert main(arguments) == 2
+        assert words in capsys.readouterr().err.splitlines()[-1]

@@ -34,62 +34,42 @@ def pair():
 @pytest.mark.parametrize("config", [GREEDY, SHARED], ids=["greedy", "shared-noise"])
 def test_identical_texts_are_compared_to_the_last_token(pair, config):
     rows = list(audit(pair, PROMPTS, config))
-    assert [(row.id, row.category, row.mode, row.prompt) for row in rows] == [
-        (prompt.id, prompt.category, prompt.mode, prompt.prompt) for prompt in PROMPTS
-    ]
+    assert [Prompt(row.id, row.category, row.mode, row.prompt) for row in rows] == PROMPTS
     assert all(row.identical and row.divergence is None and row.gap is None for row in rows)
-    alone = [tokens_alone(pair, prompt, config) for prompt in PROMPTS]
+    alone = []
+    for prompt in PROMPTS:
+        own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
+        alone.append(len(emitted(list(Lanes(pair).baseline(own, pair.prompt_ids(own))))))
     assert [row.tokens for row in rows] == alone and sum(alone) > 20
     assert all(row.speedup > 0 for row in rows)
     assert audit_sentence(rows) == f"3 of 3 texts identical, {sum(alone)} tokens compared."
 
 
-def tokens_alone(pair, prompt, config):
-    """Return the number of tokens that the target alone writes."""
-    config = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
-    return len(emitted(list(Lanes(pair).baseline(config, pair.prompt_ids(config)))))
-
-
 PLANTED = 5
 
 
-@pytest.fixture
-def planted(pair, monkeypatch):
-    """Replace one output token of the second prompt by the target's second choice, only with drafts."""
-    place = len(pair.prompt_ids(replace(GREEDY, prompt="def f", mode=Mode.CHAT))) + PLANTED
+def test_planted_divergence_is_found_with_its_gap(pair, monkeypatch):
+    config = replace(GREEDY, prompt="def f", mode=Mode.CHAT)
+    text = pair.prompt_ids(config)
+    for round_ in itertools.islice(Lanes(pair).baseline(config, text), PLANTED):
+        text = [*text, *round_.emitted]
+    with torch.inference_mode():
+        best = pair.target(torch.tensor([text])).logits[0, -1].softmax(-1).topk(2).values
     real = specdemo.engine.rules.GreedyRule.verify
 
     def verify(self, draft, logits, position):
-        verdict, index = real(self, draft, logits, position), place - position
+        # With drafts, one token is the target's second choice.
+        verdict, index = real(self, draft, logits, position), len(text) - position
         if len(draft) and 0 <= index <= int(verdict.accepted):
             return replace(verdict, accepted=torch.tensor(index), token=logits[index].topk(2).indices[1:])
         return verdict
 
     monkeypatch.setattr(specdemo.engine.rules.GreedyRule, "verify", verify)
-    return place
-
-
-def test_planted_divergence_is_found_with_its_gap(pair, planted):
-    rows = list(audit(pair, PROMPTS[1:2], GREEDY))
-    config = replace(GREEDY, prompt="def f", mode=Mode.CHAT)
-    text = pair.prompt_ids(config)
-    for round_ in itertools.islice(Lanes(pair).baseline(config, text), PLANTED):
-        text = [*text, *round_.emitted]
-    assert len(text) == planted
-    with torch.inference_mode():
-        best = pair.target(torch.tensor([text])).logits[0, -1].softmax(-1).topk(2).values
-    assert not rows[0].identical and rows[0].divergence == PLANTED
-    assert rows[0].gap == pytest.approx((best[0] - best[1]).item(), abs=1e-6)
-    sentence = audit_sentence(rows)
-    assert (
-        f"two differs from token {PLANTED + 1} on, where the target's top two are {rows[0].gap:.4f} apart"
-        in sentence
-    )
-
-
-def test_rejection_rule_is_refused(pair):
-    with pytest.raises(UserError, match="greedy or shared-noise"):
-        next(audit(pair, PROMPTS, replace(GREEDY, rule=Rule.REJECTION, temperature=1.0)))
+    [row] = audit(pair, PROMPTS[1:2], GREEDY)
+    assert not row.identical and row.divergence == PLANTED
+    assert row.gap == pytest.approx((best[0] - best[1]).item(), abs=1e-6)
+    words = f"two differs from token {PLANTED + 1} on, where the target's top two are {row.gap:.4f} apart"
+    assert words in audit_sentence([row])
 
 
 def test_stop_ends_the_audit_within_a_round_and_drops_the_unfinished_row(pair):
@@ -101,9 +81,11 @@ def test_stop_ends_the_audit_within_a_round_and_drops_the_unfinished_row(pair):
     assert next(again) <= first + 3, "decoding ends within a round"
 
 
-def test_rule_follows_the_temperature():
+def test_rule_follows_the_temperature_and_rejection_is_refused(pair):
     assert audit_config(0.0).rule is Rule.GREEDY
     sampled = audit_config(0.8)
     assert sampled.rule is Rule.SHARED_NOISE and sampled.temperature == 0.8
     with pytest.raises(UserError, match="temperature"):
         audit_config(9.0)
+    with pytest.raises(UserError, match="greedy or shared-noise"):
+        next(audit(pair, PROMPTS, replace(GREEDY, rule=Rule.REJECTION, temperature=1.0)))

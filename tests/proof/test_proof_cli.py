@@ -17,21 +17,17 @@ def pair(monkeypatch):
     return loaded
 
 
-def test_audit_prints_a_line_per_text_for_both_rules(capsys):
+def test_audit_and_other_libraries_print_a_line_per_text(capsys):
     assert main(["prove", "--audit", "1"]) == 0
     out = capsys.readouterr().out
     assert out.count(" 48 tokens  identical") == 2
     assert out.count("1 of 1 texts identical, 48 tokens compared.") == 2
     assert "greedy rule, temperature 0\n" in out and "shared-noise rule, temperature 0.8\n" in out
     assert "χ²" not in out
-
-
-def test_other_libraries_prints_a_line_per_text(capsys):
     assert main(["prove", "--other-libraries", "1"]) == 0
     out = capsys.readouterr().out
     assert out.count(" 48 tokens  identical, smallest gap") == 1
     assert "0 of 1 texts differ, 48 tokens compared. The two highest logits are at least" in out
-    assert main(["prove", "--other-libraries", "0"]) == 2
 
 
 def test_the_distribution_test_prints_counts_and_verdict(capsys):
@@ -47,8 +43,6 @@ def test_a_control_alone_runs_the_distribution_test_and_gives_status_1(capsys, m
     monkeypatch.setattr(prove, "DRAWS", 200)
     assert main(["prove", "--control", "accept-everything"]) == 1
     assert "Not the target's distribution" in capsys.readouterr().out
-
-
-def test_a_control_without_the_distribution_test_is_refused(capsys):
     assert main(["prove", "--control", "no-residual", "--audit", "2"]) == 2
     assert "add --distribution N" in capsys.readouterr().err.splitlines()[-1]
+    assert main(["prove", "--other-libraries", "0"]) == 2

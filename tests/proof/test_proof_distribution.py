@@ -21,7 +21,6 @@ from specdemo.proof.distribution import (
     distribution_sentence,
     distribution_test,
 )
-from specdemo.proof.proof_request import DRAWS as MANY
 from specdemo.proof.proof_request import EXAMPLE, MAX_DRAWS, Control
 from specdemo.proof.statistics import total_variation
 from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
@@ -31,7 +30,7 @@ from specdemo.records.trace import Rule, RunConfig, dump
 PROMPT = [1, 0]
 LENGTH = 3
 DRAWS = 300
-REPEATS = pytest.mark.parametrize("repeats", [1, pytest.param(20, marks=pytest.mark.slow)])
+REPEATS = pytest.mark.parametrize("repeats", [1, pytest.param(8, marks=pytest.mark.slow)])
 SAMPLED = config_for(Rule.REJECTION, k=3, max_new_tokens=LENGTH)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,7 +78,7 @@ def test_true_rule_passes_every_time(rule, repeats):
     assert not any(found.rejected for found in results), [found.p_value for found in results]
     assert all(found.alpha_in_range and found.caveat == "" for found in results)
     assert len({found.p_value for found in results}) == repeats, "every repetition has new draws"
-    assert sum(found.total_variation > found.noise_high for found in results) <= repeats // 10
+    assert sum(found.total_variation > found.noise_high for found in results) <= repeats // 8
 
 
 @REPEATS
@@ -111,16 +110,13 @@ def test_caveat_names_the_reason_why_a_test_proves_little(lanes, draws, alpha_in
 def test_every_draw_is_counted_and_each_model_computes_a_prefix_once():
     found = result(lanes_for(), 150)
     rows = found.continuations
-    assert sum(row.speculative for row in rows) == sum(row.baseline for row in rows) == 150
-    assert found.drawn == found.draws == 150
-    totals = [row.speculative + row.baseline for row in rows]
+    sides = [row.speculative for row in rows], [row.baseline for row in rows]
+    assert list(map(sum, sides)) == [found.drawn, found.draws] == [150, 150]
+    totals = list(map(sum, zip(*sides, strict=True)))
     assert totals == sorted(totals, reverse=True) and totals[-1] > 0
     assert all(len(row.ids) == LENGTH for row in rows)
-    assert found.total_variation == total_variation(
-        [row.speculative for row in rows], [row.baseline for row in rows]
-    )
-    saved = json.loads(dump(asdict(found)))
-    assert saved["p_value"] == found.p_value and saved["control"] is None
+    assert found.total_variation == total_variation(*sides)
+    assert json.loads(dump(asdict(found)))["p_value"] == found.p_value
     assert found.passes <= 2 * sum(2**size for size in range(LENGTH))
     # Alone, three passes a draw; with drafts at least one of the target's and one of the draft's.
     assert found.passes + found.passes_saved >= 150 * (3 + 2)
@@ -131,23 +127,24 @@ class Recording(MemoisedLanes):
 
     def __init__(self, config: RunConfig = SAMPLED):
         super().__init__(TableRuntime(UNSURE), TableRuntime(SURE), PROMPT, config)
-        self.seeds: tuple[list[int], list[int]] = ([], [])
+        self.drafted: list[int] = []
+        self.alone: list[int] = []
 
     def speculative(self, seed: int) -> Iterator:
-        self.seeds[0].append(seed)
+        self.drafted.append(seed)
         return super().speculative(seed)
 
     def baseline(self, seed: int) -> Iterator:
-        self.seeds[1].append(seed)
+        self.alone.append(seed)
         return super().baseline(seed)
 
 
 def test_every_draw_has_its_own_seed():
     lanes = Recording(replace(SAMPLED, seed=MAX_SEED - 10))
     result(lanes, 20)
-    seeds = [*lanes.seeds[0], *lanes.seeds[1]]
-    assert len(seeds) == len(set(seeds)) == 40
-    assert seeds[0] == MAX_SEED - 10 and all(0 <= seed <= MAX_SEED for seed in seeds)
+    seeds = {*lanes.drafted, *lanes.alone}
+    assert lanes.drafted[0] == MAX_SEED - 10 and len(seeds) == 40
+    assert all(0 <= seed <= MAX_SEED for seed in seeds)
 
 
 def test_progress_has_the_samples_so_far_and_its_clock_stops_between_events(monkeypatch):
@@ -169,9 +166,9 @@ def test_progress_has_the_samples_so_far_and_its_clock_stops_between_events(monk
 
 def test_stop_is_checked_before_every_draw_and_keeps_the_samples():
     lanes = Recording()
-    *_, found = compare_draws(lanes, 1000, lambda: len(lanes.seeds[0]) == 60)
+    *_, found = compare_draws(lanes, 1000, lambda: len(lanes.drafted) == 60)
     assert isinstance(found, DistributionResult)
-    assert len(lanes.seeds[1]) == found.drawn == 60 and found.draws == 1000
+    assert len(lanes.alone) == found.drawn == 60 and found.draws == 1000
     assert "in 60 draws each way" in distribution_sentence(found)
     assert list(compare_draws(Recording(), 1000, lambda: True)) == []
 
@@ -190,16 +187,12 @@ def short(**changes: object) -> RunConfig:
 def test_draw_equals_the_run_of_its_seed(pair, rule):
     config = short(rule=rule, max_new_tokens=4)
     prompt_ids = pair.prompt_ids(config)
-    states = distribution_test(pair, config, 25)
-    *_, found = states
+    *_, found = distribution_test(pair, config, 25)
     wanted: dict[tuple[int, ...], list[int]] = {}
-    for index in range(25):
-        lanes = (
-            Lanes(pair).speculative(replace(config, seed=index), prompt_ids),
-            Lanes(pair).baseline(replace(config, seed=25 + index), prompt_ids),
-        )
-        for way, lane in enumerate(lanes):
-            wanted.setdefault(tuple(emitted(list(lane))), [0, 0])[way] += 1
+    for seed in range(50):
+        decode = Lanes(pair).speculative if seed < 25 else Lanes(pair).baseline
+        ids = tuple(emitted(list(decode(replace(config, seed=seed), prompt_ids))))
+        wanted.setdefault(ids, [0, 0])[seed // 25] += 1
     assert {row.ids: [row.speculative, row.baseline] for row in found.continuations} == wanted
 
 
@@ -213,27 +206,22 @@ def test_continuation_ends_at_the_end_of_the_text(pair, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "arguments", "words"),
     [
-        ({"temperature": 0.0}, "set the temperature above 0"),
-        ({"drafter": "prompt-lookup"}, "needs the drafter draft-model"),
-        ({"k": "auto"}, "choose a number for k"),
-        ({"max_new_tokens": 1}, "at least 2"),
-        ({"top_k": 0}, "set top-k to 1 to 8"),
-        ({"max_new_tokens": 12}, "set top-k to 1 to 8"),
+        ({"temperature": 0.0}, (), "set the temperature above 0"),
+        ({"drafter": "prompt-lookup"}, (), "needs the drafter draft-model"),
+        ({"k": "auto"}, (), "choose a number for k"),
+        ({"max_new_tokens": 1}, (), "at least 2"),
+        ({"top_k": 0}, (), "set top-k to 1 to 8"),
+        ({"max_new_tokens": 12}, (), "set top-k to 1 to 8"),
+        ({}, (0,), "draws must be from 1 to 10000"),
+        ({}, (MAX_DRAWS + 1,), "draws must be from 1 to 10000"),
+        ({"rule": "shared-noise"}, (9, Control.NO_RESIDUAL), "it needs the rejection rule"),
     ],
 )
-def test_unsuitable_settings_are_refused_in_one_sentence(pair, changes, words):
+def test_unsuitable_settings_draws_and_controls_are_refused(pair, changes, arguments, words):
     with pytest.raises(UserError, match=words):
-        next(distribution_test(pair, short(**changes)))
-
-
-def test_unsuitable_draws_controls_and_pairs_are_refused(pair):
-    for draws in (0, MAX_DRAWS + 1):
-        with pytest.raises(UserError, match="draws must be from 1 to 10000"):
-            next(distribution_test(pair, short(), draws))
-    with pytest.raises(UserError, match="it needs the rejection rule"):
-        next(distribution_test(pair, short(rule="shared-noise"), 9, Control.NO_RESIDUAL))
+        next(distribution_test(pair, short(**changes), *arguments))
     with pytest.raises(UserError, match="a pair with a draft model"):
         next(distribution_test(replace(pair, draft=None), short(), 9))
 
@@ -248,15 +236,9 @@ def test_no_request_can_choose_a_wrong_rule():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("control", [None, Control.ACCEPT_EVERYTHING])
+@pytest.mark.parametrize("control", [None, Control.ACCEPT_EVERYTHING, Control.BLOCK_COINS])
 def test_the_example_of_the_built_in_pair_accepts_only_the_true_rule(builtin_pair, control):
     *_, found = distribution_test(builtin_pair, parse_config(EXAMPLE), 400, control)
     assert found.rejected is (control is not None), found.p_value
-    assert found.alpha_in_range is (control is None), found.alpha
+    assert found.alpha_in_range is (control is not Control.ACCEPT_EVERYTHING), found.alpha
     assert found.passes_saved > 5 * found.passes
-
-
-@pytest.mark.slow
-def test_the_example_rejects_the_published_wrong_block_verification(builtin_pair):
-    *_, found = distribution_test(builtin_pair, parse_config(EXAMPLE), MANY, Control.BLOCK_COINS)
-    assert found.p_value < 1e-6 and found.alpha_in_range

@@ -15,6 +15,7 @@ from specdemo.proof.proof_request import DRAWS, EXAMPLE, PROMPTS, Control, Proof
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule, dump
 from specdemo.service.jobs import JobKind
+from specdemo.service.service import local_service
 from specdemo.ui.component import STATIC
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -31,7 +32,7 @@ def events_of(pair: Any, stop: Any = lambda: False, **raw: Any) -> list[Event]:
     return [json.loads(dump(event)) for event in proof_events(pair, parse_proof(raw), stop)]
 
 
-def test_audit_yields_each_text_and_a_summary(pair):
+def test_audit_yields_each_text_and_a_summary(pair, monkeypatch):
     start, first, second, end = events_of(pair, proof="greedy", prompts=2)
     assert start["proof"] == "greedy" and start["prompts"] == 2 and start["temperature"] == 0
     assert first["row"]["identical"] is True and first["row"]["tokens"] == start["max_new_tokens"]
@@ -40,13 +41,10 @@ def test_audit_yields_each_text_and_a_summary(pair):
     assert (end["verdict"], end["words"]) == ("same", "Identical, token for token.")
     start, *_, end = events_of(pair, proof="shared-noise", prompts=1, temperature=1.3)
     assert start["temperature"] == 1.3 and end["verdict"] == "same"
-
-
-def test_other_libraries_proof_yields_rows_and_a_reason(pair):
-    start, row, end = events_of(pair, proof="other-libraries", prompts=1)
-    assert start["precision"] == pair.precision and start["device"] and start["temperature"] == 0
-    assert row["row"].keys() >= {"gap", "shift", "candidates"} and end["reading"] == WHY
-    assert (end["verdict"], end["words"]) == ("same", "No text differs.")
+    lane = Lanes.baseline
+    monkeypatch.setattr(Lanes, "baseline", lambda self, c, ids, stop: lane(self, c, [*ids, 1], stop))
+    *_, end = events_of(pair, proof="greedy", prompts=1)
+    assert (end["verdict"], end["words"]) == ("different", "Not identical.")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,11 @@ def test_recorded_proof_explains_its_result_as_a_new_one(recording):
     assert end["reading"] == (READINGS[start["rule"]] if "rule" in start else WHY)
 
 
-def test_divergence_of_other_libraries_names_both_tokens(pair, monkeypatch):
+def test_other_libraries_proof_yields_rows_a_reason_and_both_tokens_of_a_divergence(pair, monkeypatch):
+    start, row, end = events_of(pair, proof="other-libraries", prompts=1)
+    assert start["precision"] == pair.precision and start["device"] and start["temperature"] == 0
+    assert row["row"].keys() >= {"gap", "shift"} and row["row"]["candidates"] == [] and end["reading"] == WHY
+    assert (end["verdict"], end["words"]) == ("same", "No text differs.")
     real = GrowingRuntime._run
 
     def rounded(self, ids, rows):
@@ -69,19 +71,16 @@ def test_divergence_of_other_libraries_names_both_tokens(pair, monkeypatch):
     assert [one.keys() for one in row["row"]["candidates"]] == [{"text", "alone", "verified"}] * 2
 
 
-def test_differing_text_gives_the_verdict_different(pair, monkeypatch):
-    lane = Lanes.baseline
-    monkeypatch.setattr(Lanes, "baseline", lambda self, c, ids, stop: lane(self, c, [*ids, 1], stop))
-    *_, end = events_of(pair, proof="greedy", prompts=1)
-    assert (end["verdict"], end["words"]) == ("different", "Not identical.")
-
-
-def test_stopped_audit_keeps_its_rows(pair):
+def test_stopped_proofs_keep_what_they_have(pair):
     asked = itertools.count()
     events = events_of(pair, lambda: next(asked) > 100, proof="greedy", prompts=5)
     rows = [event for event in events if event["type"] == "row"]
     assert 1 <= len(rows) < 5 and events[-1]["sentence"].startswith(f"{len(rows)} of {len(rows)} texts")
     assert [event["type"] for event in events_of(pair, lambda: True, proof="greedy")] == ["start", "end"]
+    asked = itertools.count()
+    *_, end = events_of(pair, lambda: next(asked) >= 50, draws=500)
+    assert (end["drawn"], end["draws"], end["verdict"]) == (50, 500, "same")
+    assert events_of(pair, lambda: True, draws=500)[-1]["sentence"] == STOPPED
 
 
 @pytest.mark.parametrize("rule", [SampledBy.TRUE_RULE, SampledBy.BLOCK_COINS])
@@ -114,13 +113,6 @@ def test_verdict_depends_on_the_sampling_rule(pair, monkeypatch, rule, rejected,
     assert events_of(pair, draws=30, rule=rule)[-1]["verdict"] == verdict
 
 
-def test_stopped_test_judges_the_samples_so_far(pair):
-    asked = itertools.count()
-    *_, end = events_of(pair, lambda: next(asked) >= 50, draws=500)
-    assert end["drawn"] == 50 and end["draws"] == 500 and end["verdict"] == "same"
-    assert events_of(pair, lambda: True, draws=500)[-1]["sentence"] == STOPPED
-
-
 def test_missing_settings_take_their_defaults():
     request = parse_proof({})
     assert request.proof is Proof.DISTRIBUTION and request.draws == DRAWS and request.rule.control is None
@@ -145,15 +137,13 @@ def test_missing_settings_take_their_defaults():
     ],
     ids=str,
 )
-def test_bad_settings_are_refused_in_one_sentence(raw, words):
+def test_the_service_refuses_bad_settings_before_it_loads_a_pair(raw, words):
+    service = local_service(lambda _name, _progress: pytest.fail("loaded"))
     with pytest.raises(UserError, match=words):
-        parse_proof(raw)
+        next(service.events(JobKind.PROVE, raw, lambda: False))
 
 
 def test_the_service_proves_on_its_pair(pair):
-    service = service_of(pair)
-    events = list(service.events(JobKind.PROVE, {"proof": "greedy", "prompts": 1}, lambda: False))
+    events = service_of(pair).events(JobKind.PROVE, {"proof": "greedy", "prompts": 1}, lambda: False)
     kinds = [event["type"] for event in events if event["type"] != "progress"]
     assert kinds == ["start", "row", "end"]
-    with pytest.raises(UserError, match="draws must be"):
-        next(service.events(JobKind.PROVE, {"draws": -1}, lambda: False))

@@ -1,23 +1,15 @@
 """Keys of the whole page, explanations of figures, and announcements to screen readers."""
 
-from itertools import pairwise
-
 import pytest
 from helpers.pages import MOUNTED
-from helpers.replay import faster, recorded, rounds
+from helpers.replay import recorded, rounds
 from helpers.visitor import clock, figures, press, run_to_end, tokens
 from playwright.sync_api import expect
 
 HELP = "#sd-help"
-LIVE = "[data-role=live]"
+
+
 # Records each text at the time of writing; an observer would run only after the task.
-SAID = """() => { window.said = [];
-    const live = document.querySelector('[data-role=live]');
-    const { get, set } = Object.getOwnPropertyDescriptor(Node.prototype, 'textContent');
-    Object.defineProperty(live, 'textContent', {
-        get, set(words) { said.push([performance.now(), words]); set.call(this, words); } }); }"""
-
-
 def blur(page) -> None:
     page.evaluate("document.activeElement.blur()")
 
@@ -27,23 +19,35 @@ def press_keys(page, *keys: str) -> None:
         page.keyboard.press(key)
 
 
-def test_keys_play_and_step_from_anywhere_on_the_page(played):
+def test_keys_play_and_step_unless_the_focused_field_or_button_uses_them_or_the_run_is_hidden(played):
     page = played("greedy")
     blur(page)
     page.keyboard.press("Home")
     assert clock(page) == 0
     page.keyboard.press("ArrowRight")
     assert {status for _, status, *_ in tokens(page)} == {"pending"}
-    page.keyboard.press("Shift+ArrowRight")
-    assert figures(page)["passes"] == 1
-    press_keys(page, "Shift+ArrowRight", "ArrowLeft")
+    press_keys(page, "Shift+ArrowRight", "Shift+ArrowRight", "ArrowLeft")
     assert figures(page)["passes"] == 1, "the second round's verdict is undone"
-    page.keyboard.press("End")
-    assert page.get_attribute(".sd", "data-state") == "ended"
-    press_keys(page, "Home", "Space")
-    page.wait_for_selector(".sd[data-running]")
+    at = clock(page)
+    page.focus("#prompt textarea")
+    press_keys(page, "Space", "ArrowLeft", "Home", "Shift+ArrowRight", "?")
+    assert clock(page) == at and page.locator(".sd-keys[open]").count() == 0
+    page.focus("[data-role=round-on]")
     page.keyboard.press("Space")
-    page.wait_for_selector(".sd:not([data-running])")
+    assert figures(page)["passes"] == 2 and page.locator(".sd[data-running]").count() == 0, "not played"
+    page.focus("[data-role=scrub]")
+    page.keyboard.press("Shift+ArrowLeft")
+    assert figures(page)["passes"] == 1, "after scrubbing the arrows still step"
+    page.focus("[data-role=rounds]")
+    page.keyboard.press("Space")
+    page.wait_for_selector(".sd[data-running]")
+    assert page.locator("[data-role=microscope]").is_hidden()
+    press_keys(page, "Space", "Enter")
+    expect(page.locator("[data-role=microscope]")).to_be_visible()
+    page.keyboard.press("Escape")
+    blur(page)
+    page.keyboard.press("End")
+    expect(page.locator(".sd")).to_have_attribute("data-state", "ended")
     assert page.evaluate("scrollY") == 0, "no key scrolled as well"
     page.click("#tab-lab-button")
     page.wait_for_selector("#stage", state="hidden")
@@ -55,32 +59,6 @@ def test_keys_play_and_step_from_anywhere_on_the_page(played):
     page.wait_for_selector("#stage")
 
 
-def test_keys_keep_their_function_in_fields_and_buttons(played):
-    page = played("greedy")
-    press(page, "to-start", "round-on")
-    at = clock(page)
-    page.focus("#prompt textarea")
-    press_keys(page, "Space", "ArrowLeft", "Home", "Shift+ArrowRight", "?")
-    assert clock(page) == at and page.locator(".sd-keys[open]").count() == 0
-    page.focus("[data-role=round-on]")
-    page.keyboard.press("Space")
-    assert figures(page)["passes"] == 2, "pressed"
-    assert page.locator(".sd[data-running]").count() == 0, "not played"
-    page.focus("[data-role=scrub]")
-    page.keyboard.press("Shift+ArrowLeft")
-    assert figures(page)["passes"] == 1, "after scrubbing the arrows still step"
-    page.focus("[data-role=rounds]")
-    page.keyboard.press("Space")
-    page.wait_for_selector(".sd[data-running]")
-    assert page.locator("[data-role=microscope]").is_hidden()
-    press_keys(page, "Space", "Enter")
-    assert page.locator("[data-role=microscope]").is_visible()
-    at = int(page.inner_text("[data-role=microscope-title]").split()[1].rstrip(":"))
-    blur(page)
-    page.keyboard.press("ArrowRight")
-    assert page.inner_text("[data-role=microscope-title]").startswith(f"Round {at + 1}:")
-
-
 def test_a_question_mark_lists_the_keys(played):
     page = played("greedy")
     blur(page)
@@ -88,25 +66,23 @@ def test_a_question_mark_lists_the_keys(played):
     dialog = page.get_by_role("dialog", name="Keys")
     assert dialog.is_visible() and "Play or pause" in dialog.inner_text()
     at = clock(page)
-    page.keyboard.press("Home")
-    assert clock(page) == at, "the list has the keys to itself"
-    page.keyboard.press("Escape")
-    assert dialog.is_hidden()
+    press_keys(page, "Home", "Escape")
+    assert clock(page) == at and dialog.is_hidden(), "the list has the keys to itself"
 
 
 def test_a_figure_is_explained_with_the_numbers_of_the_run(played):
     page = played("greedy")
     totals = recorded("greedy")[-1]["totals"]
-    accepted, compared = sum(totals["accepted_by_position"]), sum(totals["compared_by_position"])
     button, open_help = page.locator("[data-help=alpha]"), page.locator(HELP)
-    assert button.get_attribute("aria-expanded") == "false"
+    for expanded in ("false", "true"):
+        assert button.get_attribute("aria-expanded") == expanded
+        button.click()
+    expect(open_help).to_have_count(0)
     button.click()
-    assert button.get_attribute("aria-expanded") == "true"
     assert page.get_attribute(HELP, "id") == button.get_attribute("aria-controls")
-    assert f"{accepted} of {compared} = {totals['alpha_compared']:.0%}" in page.inner_text(HELP)
+    assert f"= {totals['alpha_compared']:.0%}" in page.inner_text(HELP)
     page.click("[data-help=speedup]")
     expect(open_help).to_have_count(1)
-    assert f"= {totals['speedup']:.2f}×" in page.inner_text(HELP)
     page.click(f"{HELP} [data-more=theory]")
     assert f"{totals['s_theory']:.2f}×" in page.inner_text(HELP)
     page.keyboard.press("Escape")
@@ -118,8 +94,6 @@ def test_a_figure_is_explained_with_the_numbers_of_the_run(played):
     page.focus("[data-help=tau]")
     page.keyboard.press("Space")
     assert page.locator(HELP).is_visible() and page.locator(".sd[data-running]").count() == 0
-    page.keyboard.press("Space")
-    assert open_help.count() == 0, "the same button closes it"
 
 
 @pytest.mark.slow
@@ -136,20 +110,6 @@ def test_help_opens_by_touch_and_lies_within_a_phone(patient_page, url, service)
 
 
 @pytest.mark.slow
-def test_a_listener_hears_a_round_at_most_every_two_seconds_and_the_headline_at_once(open_page, service):
-    service.replayed = faster(recorded("greedy"), 2)
-    page = open_page(pace=1)
-    page.evaluate(SAID)
-    page.click("#run")
-    page.wait_for_selector(".sd[data-state=ended]")
-    heard = [(at, words) for at, words in page.evaluate("said") if words]
-    times = [at for at, words in heard if words.startswith("Round ")]
-    assert len(times) > 2 and all(later - at >= 1990 for at, later in pairwise(times))
-    assert heard[-1][1] == service.replayed[-1]["sentence"]
-    assert page.get_attribute(LIVE, "aria-live") == "polite"
-
-
-@pytest.mark.slow
 def test_no_speedup_is_shown_before_both_lanes_have_eight_tokens(played):
     page = played("greedy")
     label = page.locator("[data-label=identical]")
@@ -157,14 +117,12 @@ def test_no_speedup_is_shown_before_both_lanes_have_eight_tokens(played):
     press(page, "round-back")
     assert label.inner_text() == "same text so far"
     press(page, "to-start")
-    seen = set()
+    seen = []
     for _ in range(12):
         press(page, "round-on")
-        shown = figures(page)
-        early = "after 8 tokens" in page.inner_text("[data-label=speedup]")
-        assert early == (shown["speedup"] is None)
-        seen.add(early)
-    assert seen == {True, False}
+        seen.append("after 8 tokens" in page.inner_text("[data-label=speedup]"))
+        assert seen[-1] == (figures(page)["speedup"] is None)
+    assert seen[0] and not seen[-1]
 
 
 @pytest.mark.slow
@@ -172,7 +130,6 @@ def test_tokens_of_a_round_without_a_draft_are_plain(open_page, service):
     service.replayed = recorded("greedy")
     for event in rounds(service.replayed)[:2]:
         event["round"]["drafted"] = []
-        assert event["round"]["emission"]["status"] in {"bonus", "corrected"}
     page = open_page()
     run_to_end(page)
     press(page, "to-start", "round-on", "round-on")

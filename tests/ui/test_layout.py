@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from helpers.layout import FONTS, write_in
+from helpers.layout import fonts
 from helpers.replay import recorded
 from helpers.visitor import FRAMES, press, run_to_end
 from playwright.sync_api import expect
@@ -22,26 +22,8 @@ PLACES = """() => [...document.querySelectorAll('.sd-lane, .sd-tools > *:not(.sd
 WHOLE_LINES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).every(box =>
     box.scrollHeight - box.scrollTop - box.clientHeight < 1 &&
     box.clientHeight % parseFloat(getComputedStyle(box).lineHeight) === 0)"""
-LIVE = ("[data-role=rounds]", "[data-plot=race]")
 LABELS = (".sd-claim", ".sd-lane h2", ".sd-rate", ".sd-key", ".sd-passes", ".sd-figure [data-label]")
 SMALL, LARGE = (1280, 720), (1920, 1080)
-
-
-@pytest.fixture
-def ended(open_page: Any) -> Any:
-    """Return ``ended(size, font)``: a page of this size and font at the end of a run."""
-
-    def opened(size: tuple[int, int], font: str = "Liberation", projector: bool = False) -> Any:
-        page = open_page(*size)
-        if not write_in(page, font):
-            pytest.skip(f"{font} is not installed on this machine")
-        if projector:
-            page.check("[data-role=projector]")
-        run_to_end(page)
-        page.evaluate(FRAMES)
-        return page
-
-    return opened
 
 
 def assert_in_the_window(page: Any, height: int, *parts: str) -> None:
@@ -57,67 +39,64 @@ def resize(page: Any, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("font", FONTS)
-def test_each_lane_has_room_for_its_text_beside_two_live_charts(ended, font):
-    page = ended(SMALL, font)
-    before = page.evaluate(LANES)
-    for size, lines, px in ((SMALL, 6, 20), (LARGE, 8, 26), (SMALL, 6, 20)):
-        resize(page, size)
-        lanes = page.evaluate(LANES)
-        assert len(lanes) == 2 and all(lane["lines"] >= lines and lane["size"] >= px for lane in lanes), lanes
-        parts = ("[data-lane=baseline]", *LIVE, ".sd-legend", ".sd-transport", ".sd-pace")
-        assert_in_the_window(page, size[1], *parts)
-        if size == LARGE:
-            parts = (".sd-lane >> nth=0", ".sd-main")
-            lane, whole = (page.locator(part).bounding_box()["width"] for part in parts)
-            assert whole > 1860 and 0.62 < lane / whole < 0.7
-            grounds = page.locator("html, body, .gradio-container").evaluate_all(
-                "all => all.map(node => getComputedStyle(node).backgroundColor)"
-            )
-            assert len(set(grounds)) == 1, "one background"
-    assert page.evaluate(LANES) == before, "lanes shrink back after the window was large"
+def test_lanes_charts_and_the_cards_of_a_round_have_room_in_every_font(open_page):
+    page = open_page(*SMALL)
+    run_to_end(page)
+    for font in fonts(page):
+        resize(page, SMALL)
+        before = page.evaluate(LANES)
+        for size, lines, px in ((SMALL, 6, 20), (LARGE, 8, 26), (SMALL, 6, 20)):
+            resize(page, size)
+            lanes = page.evaluate(LANES)
+            assert len(lanes) == 2, font
+            assert all(lane["lines"] >= lines and lane["size"] >= px for lane in lanes), (font, lanes)
+            assert_in_the_window(page, size[1], "[data-lane=baseline]", "[data-plot=race]", ".sd-pace")
+            if size == LARGE:
+                parts = (".sd-lane >> nth=0", ".sd-main")
+                lane, whole = (page.locator(part).bounding_box()["width"] for part in parts)
+                assert whole > 1860 and 0.62 < lane / whole < 0.7
+        assert page.evaluate(LANES) == before, "lanes shrink back after the window was large"
+        page.focus("[data-role=rounds]")
+        page.keyboard.press("Home")
+        cards = page.locator(".sd-cards")
+        assert cards.locator(".sd-card").count() == 5, "four draft tokens and the target's own"
+        beyond = "node => [node.scrollWidth - node.clientWidth, node.scrollHeight - node.clientHeight]"
+        assert cards.evaluate(beyond) == [0, 0], font
+        lists = cards.locator("ol").evaluate_all("all => all.map(list => list.children.length)")
+        assert set(lists) == {5}
+        microscope, main = (page.locator(part).bounding_box() for part in (".sd-microscope", ".sd-main"))
+        assert microscope["width"] == main["width"]
+        assert_in_the_window(page, 720, ".sd-microscope", "[data-role=rounds]", ".sd-transport")
+        page.keyboard.press("Escape")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("font", FONTS)
-def test_a_projector_shows_letters_for_the_last_row(ended, font):
-    page = ended(LARGE, font, projector=True)
-    lanes = page.evaluate(LANES)
-    assert len(lanes) == 2 and all(lane["lines"] >= 4 and lane["size"] >= 40 for lane in lanes), lanes
-    assert page.evaluate(SMALLER, ["main", 24]) == []
-    assert [small for part in LABELS for small in page.evaluate(SMALLER, [part, 28])] == []
-    assert_in_the_window(page, 1080, "[data-lane=baseline]", ".sd-legend", ".sd-transport")
+def test_a_projector_shows_letters_for_the_last_row_in_every_font(open_page):
+    page = open_page(*LARGE)
+    page.check("[data-role=projector]")
+    run_to_end(page)
+    for font in fonts(page):
+        resize(page, LARGE)
+        lanes = page.evaluate(LANES)
+        assert len(lanes) == 2 and all(lane["lines"] >= 4 and lane["size"] >= 40 for lane in lanes), font
+        assert page.evaluate(SMALLER, ["main", 24]) == []
+        assert [small for part in LABELS for small in page.evaluate(SMALLER, [part, 28])] == []
+        assert_in_the_window(page, 1080, "[data-lane=baseline]", ".sd-legend", ".sd-transport")
+        resize(page, SMALL)
+        page.wait_for_function(WHOLE_LINES)
+        assert_in_the_window(page, 720, "#prompt", "#run", "[data-lane=baseline]", ".sd-transport")
     figures = page.locator(".sd-figure:visible > b").evaluate_all("all => all.map(one => one.dataset.figure)")
     assert figures == ["speedup", "alpha_compared"]
     assert page.locator(".sd-plot:visible, .sd-rounds:visible").count() == 0
     page.check("[data-role=show-charts]")
     assert page.locator(".sd-live .sd-plot:visible").count() == 1 and page.locator(".sd-rounds").is_visible()
     page.uncheck("[data-role=show-charts]")
-    resize(page, SMALL)
-    page.wait_for_function(WHOLE_LINES)
-    assert_in_the_window(page, 720, "#prompt", "#run", "[data-lane=baseline]", ".sd-transport")
     assert page.locator("#more").is_hidden()
     page.reload()
     page.wait_for_selector("body.sd-projector")
     page.uncheck("[data-role=projector]")
     page.wait_for_function(WHOLE_LINES)
     assert page.locator("#more").is_visible()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("font", FONTS)
-def test_the_cards_of_a_round_fit_beside_one_another(ended, font):
-    page = ended(SMALL, font)
-    page.focus("[data-role=rounds]")
-    page.keyboard.press("Home")
-    cards = page.locator(".sd-cards")
-    assert cards.locator(".sd-card").count() == 5, "four draft tokens and the target's own"
-    beyond = "node => [node.scrollWidth - node.clientWidth, node.scrollHeight - node.clientHeight]"
-    assert cards.evaluate(beyond) == [0, 0]
-    assert {5} == set(cards.locator("ol").evaluate_all("all => all.map(list => list.children.length)"))
-    microscope, main = (page.locator(part).bounding_box() for part in (".sd-microscope", ".sd-main"))
-    assert microscope["width"] == main["width"]
-    assert_in_the_window(page, 720, ".sd-microscope", "[data-role=rounds]", ".sd-transport")
 
 
 def test_the_stage_names_its_run_and_keeps_it_until_the_next_one_has_a_token(open_page, service, url):

@@ -1,11 +1,10 @@
 """The page at every size, in every font and state: nothing is cut, covered or overwritten."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers.layout import FONTS, faults, write_in
+from helpers.layout import faults, fonts
 from helpers.replay import recorded
 from helpers.visitor import FRAMES, end_class, open_class, open_round, press, receive_run, run_to_end
 from helpers.watched_runs import watched_events
@@ -67,21 +66,16 @@ def settings(page: Any, service: Any) -> None:
     page.click("#more > button")
 
 
-def tab(name: str, seen: str) -> Any:
+def tab(name: str) -> Any:
     def state(page: Any, service: Any) -> None:
         page.click(f"#tab-{name}-button")
-        page.wait_for_selector(seen)
+        page.wait_for_selector("#lessons h2" if name == "learn" else f"#{name} .sd-{name}")
 
     state.__name__ = name
     return state
 
 
-TABS = (
-    tab("learn", "#lessons h2"),
-    tab("play", "#play .sd-play"),
-    tab("proof", "#proof .sd-proof"),
-    tab("lab", "#lab .sd-lab"),
-)
+TABS = map(tab, ("learn", "play", "proof", "lab"))
 STAGE_STATES = (idle, running, ended, microscope, third_lane, long_prompt, watched)
 OTHER_STATES = (settings, *TABS)
 
@@ -91,15 +85,6 @@ def cases(states: Any, dark: Any) -> Any:
     both = [(state, "light") for state in states] + [(state, "dark") for state in dark]
     names = [f"{state.__name__}-{theme}" for state, theme in both]
     return pytest.mark.parametrize(("state", "theme"), both, ids=names)
-
-
-def fonts(*pages: Any) -> Iterator[str]:
-    """Write the pages in one font after the other, and yield the names; skip fonts that are missing."""
-    for font in FONTS:
-        if all([write_in(page, font) for page in pages]):
-            yield font
-        elif os.environ.get("CI"):
-            pytest.fail(f"{font} is not installed on this machine")
 
 
 def look(page: Any, size: str) -> list[str]:
@@ -150,12 +135,11 @@ def waiting(teacher: Any, student: Any) -> None:
 
 
 def question(teacher: Any, student: Any) -> None:
-    teacher.fill(
-        ".sd-class textarea[name=text]", "What happens to the speedup with drafts that are twice as long?"
-    )
-    teacher.fill(
-        ".sd-class textarea[name=options]", "It rises a lot\nIt rises a little\nIt falls\nIt depends on α"
-    )
+    for name, text in {
+        "text": "What happens to the speedup with drafts that are twice as long?",
+        "options": "It rises a lot\nIt rises a little\nIt falls\nIt depends on α",
+    }.items():
+        teacher.fill(f".sd-class textarea[name={name}]", text)
     teacher.click("text=Ask the class")
     student.click(".sd-asked-option >> nth=2")
     teacher.wait_for_selector("text=1 of 1 have answered")

@@ -1,5 +1,6 @@
 """The page around a run, in real Chromium, with recorded rounds."""
 
+import re
 from typing import Any
 
 import pytest
@@ -21,10 +22,12 @@ from playwright.sync_api import expect
 from specdemo.records.limits import UserError, parse_config
 from specdemo.ui.controls import EXAMPLES
 
+# The lanes of each run, the label of its divergence, and the number of marks in the draft model's lane.
+TWO = ("speculative", "baseline")
 RECORDINGS = {
-    "greedy": ("speculative", "baseline"),
-    "rejection": ("speculative", "baseline", "draft"),
-    "shared_noise": ("speculative", "baseline", "draft"),
+    "greedy": (TWO, "", 0),
+    "rejection": ((*TWO, "draft"), "independent sample, not compared", 0),
+    "shared_noise": ((*TWO, "draft"), "differs from the target at token 1", 1),
 }
 # Counts how often the page reads the clock within a second.
 CLOCK_READINGS = """() => new Promise(done => {
@@ -32,7 +35,6 @@ CLOCK_READINGS = """() => new Promise(done => {
     let count = 0;
     performance.now = () => { count += 1; return clock.call(performance); };
     setTimeout(() => { performance.now = clock; done(count); }, 1000); })"""
-K = "input[type=range][aria-label*='Draft length k']"
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
@@ -44,8 +46,13 @@ def test_the_end_of_a_run_shows_its_tokens_texts_and_figures(played, recording):
     assert page.inner_text("[data-role=sentence]") == end["sentence"]
     assert page.text_content("[data-role=badge]") == end["badge"]["text"]
     assert page.get_attribute("[data-role=badge]", "data-kind") == end["badge"]["kind"]
-    for lane in RECORDINGS[recording]:
+    lanes, diverges, marked = RECORDINGS[recording]
+    for lane in lanes:
         assert plain_text(page, lane) == text_of(events, lane)
+    alone = page.locator("[data-lane=draft]")
+    assert alone.is_visible() == ("draft" in lanes)
+    assert page.inner_text("[data-label=diverges]") == diverges
+    assert alone.locator("[data-diverges]").count() == marked
     expected = []
     for event in rounds(events):
         drafted, own = event["round"]["drafted"], event["round"]["emission"]
@@ -58,40 +65,25 @@ def test_the_end_of_a_run_shows_its_tokens_texts_and_figures(played, recording):
 
 
 @pytest.mark.slow
-def test_the_words_of_the_static_copy_are_hidden(open_page):
-    page = open_page()
-    for tab in ("run", "learn", "proof", "lab"):
-        page.click(f"#tab-{tab}-button")
-        page.wait_for_selector(f"#tab-{tab}")
-        assert page.locator("[data-only=copy]:visible").count() == 0, tab
-
-
-def restyled(browser: Any, page: Any, act: Any) -> list[int]:
-    """Return the number of elements of each style update in the browser during ``act()``."""
+def test_a_page_at_rest_reads_no_clock_and_new_tokens_restyle_little(played, browser):
+    page = played("greedy")
+    # Until the counter of Gradio's loading screen has stopped.
+    until(lambda: page.evaluate(CLOCK_READINGS) == 0)
+    press(page, "to-start")
+    before = len(tokens(page))
     session, events, ended = browser.new_browser_cdp_session(), [], []
     session.on("Tracing.dataCollected", lambda more: events.extend(more["value"]))
     session.on("Tracing.tracingComplete", lambda _: ended.append(True))
     categories = {"includedCategories": ["devtools.timeline"], "excludedCategories": ["*"]}
     session.send("Tracing.start", {"transferMode": "ReportEvents", "traceConfig": categories})
-    act()
+    press(page, *["phase-on"] * 12)
     session.send("Tracing.end")
     while not ended:
         page.wait_for_timeout(50)
     session.detach()
-    updates = [event["args"] for event in events if event["name"] == "UpdateLayoutTree"]
-    return [update["elementCount"] for update in updates if update.get("elementCount")]
-
-
-@pytest.mark.slow
-def test_a_page_at_rest_reads_no_clock_and_new_tokens_restyle_little(played, browser):
-    page = played("greedy")
-    until(
-        lambda: page.evaluate(CLOCK_READINGS) == 0
-    )  # the counter of Gradio's loading screen has been stopped
-    press(page, "to-start")
-    before = len(tokens(page))
-    counts = restyled(browser, page, lambda: press(page, *["phase-on"] * 12))
     assert len(tokens(page)) > before + 5
+    updates = [event["args"] for event in events if event["name"] == "UpdateLayoutTree"]
+    counts = [update["elementCount"] for update in updates if update.get("elementCount")]
     everything = page.evaluate("document.querySelectorAll('main *').length")
     assert counts and max(counts) < everything / 2, (sorted(counts), everything)
 
@@ -105,6 +97,7 @@ def test_figures_and_tokens_follow_the_clock(open_page, service):
     assert figures(page)["passes"] < len(rounds(service.replayed)), "few are played"
     assert page.get_attribute(".sd", "data-state") == "playing"
     assert page.inner_text("[data-role=pace-text]") == "shown at 1/4 of real speed"
+    expect(page.locator("[data-role=live][aria-live=polite]")).to_have_text(re.compile("^Round "))
     press(page, "to-start", "phase-on")
     token = page.wait_for_selector(".sd-token[data-status=pending]")
     border = "token => getComputedStyle(token).borderBottomStyle"
@@ -117,20 +110,6 @@ def test_figures_and_tokens_follow_the_clock(open_page, service):
 
 
 @pytest.mark.slow
-def test_the_draft_model_alone_is_shown_if_it_ran(played):
-    lane = played("greedy").locator("[data-lane=draft]")
-    assert not lane.is_visible()
-    page = played("shared_noise")
-    assert lane.is_visible()
-    assert page.inner_text("[data-label=diverges]") == "differs from the target at token 1"
-    assert page.locator("[data-lane=draft] [data-diverges]").count() == 1
-    page = played("rejection")
-    assert lane.is_visible()
-    assert page.inner_text("[data-label=diverges]") == "independent sample, not compared"
-    assert page.locator("[data-lane=draft] [data-diverges], [data-lane=draft] [data-diverged]").count() == 0
-
-
-@pytest.mark.slow
 def test_the_first_divergent_token_is_marked_and_later_ones_set_apart(open_page, service):
     def agree_at_first(trace: Any) -> None:
         target = emitted(service.replayed, "baseline")
@@ -139,7 +118,6 @@ def test_the_first_divergent_token_is_marked_and_later_ones_set_apart(open_page,
 
     service.replayed = recorded("shared_noise")
     service.replayed = edited(service.replayed, agree_at_first)
-    assert service.replayed[-1]["totals"]["draft_divergence"] == 5
     page = open_page()
     run_to_end(page)
     marks = "all => all.map(one => [one.hasAttribute('data-diverges'), one.hasAttribute('data-diverged')])"
@@ -151,33 +129,37 @@ def test_the_first_divergent_token_is_marked_and_later_ones_set_apart(open_page,
 
 def test_the_prompt_box_grows_and_an_error_shows_one_sentence_and_keeps_the_prompt(open_page, service):
     page = open_page()
-    heights = []
+    prompt, run, heights = page.locator("#prompt textarea"), page.locator("#run"), []
     for text in ("one line", "two\nlines", "a\nlot\nof\nlines\nin\nall"):
-        page.fill("#prompt textarea", text)
-        page.eval_on_selector("#prompt textarea", "box => box.style.height = '300px'")
-        heights.append(page.locator("#prompt textarea").bounding_box()["height"])
+        prompt.fill(text)
+        prompt.evaluate("box => box.style.height = '300px'")
+        heights.append(prompt.bounding_box()["height"])
     line = heights[1] - heights[0]
     assert heights[0] < 40 and line > 20
     assert heights[2] - heights[0] == pytest.approx(3 * line, abs=1), "four lines at most"
-    page.fill("#prompt textarea", "   ")
-    page.click("#run")
-    page.wait_for_selector(".sd[data-state=error]")
     with pytest.raises(UserError) as refused:
         parse_config({"prompt": "   "})
-    assert page.inner_text("[data-role=error]") == str(refused.value)
     service.fault = "The device ran out of memory; ask for fewer tokens or a shorter prompt."
-    page.fill("#prompt textarea", "keep me")
-    page.wait_for_selector("#run:enabled")
-    page.click("#run")
-    expect(page.locator("[role=alert][data-role=error]")).to_have_text(service.fault)
-    assert page.input_value("#prompt textarea") == "keep me"
-    assert page.locator(".toast-body").count() == 0, "one sentence, not two"
-    page.wait_for_selector("#run:enabled")
+    for text, sentence in (("   ", str(refused.value)), ("keep me", service.fault)):
+        prompt.fill(text)
+        run.click()
+        expect(page.locator("[role=alert][data-role=error]")).to_have_text(sentence)
+        assert page.locator(".toast-body").count() == 0, "one sentence, not two"
+        expect(run).to_be_enabled()
+        assert prompt.input_value() == text
 
 
 @pytest.mark.slow
-def test_rule_and_temperature_never_contradict_each_other(open_page):
-    page = open_page()
+def test_settings_follow_an_example_a_link_and_one_another(open_page, service):
+    page = open_page(query="k=4")
+    for example in EXAMPLES[-1:] + EXAMPLES[:1]:
+        page.click(f"#examples button:text-is('{example.label}')")
+        page.wait_for_selector(f"#mode input[value={example.mode}]:checked")
+        assert page.input_value("#prompt textarea") == example.prompt
+    expect(page.locator("#auto input")).not_to_be_checked()
+    run_to_end(page)
+    example = {"prompt": EXAMPLES[0].prompt, "mode": EXAMPLES[0].mode}
+    assert service.requests[-1].items() >= {**example, "k": 4}.items()
     page.click("#more > button")
     temperature = page.locator("input[type=number][aria-label*=Temperature]")
     for rule, value in (("shared-noise", "0.8"), ("greedy", "0")):
@@ -186,18 +168,6 @@ def test_rule_and_temperature_never_contradict_each_other(open_page):
     temperature.fill("1.2")
     temperature.blur()
     page.wait_for_selector("#rule input[value=rejection]:checked")
-
-
-@pytest.mark.slow
-def test_an_example_sets_prompt_and_mode(open_page, service):
-    page = open_page()
-    for example in EXAMPLES[-1:] + EXAMPLES[:1]:
-        page.click(f"#examples button:text-is('{example.label}')")
-        page.wait_for_selector(f"#mode input[value={example.mode}]:checked")
-        assert page.input_value("#prompt textarea") == example.prompt
-    run_to_end(page)
-    assert service.requests[-1]["prompt"] == EXAMPLES[0].prompt
-    assert service.requests[-1]["mode"] == EXAMPLES[0].mode
 
 
 def test_settings_reach_the_service_and_costs_are_measured_again(open_page, service):
@@ -214,10 +184,9 @@ def test_settings_reach_the_service_and_costs_are_measured_again(open_page, serv
     expect(page.locator("#summary")).to_have_text("lookup, then draft model · greedy · 64 tokens")
     page.get_by_label("Also run the draft model alone").check()
     page.get_by_label("Also run the target alone").uncheck()
-    page.click("#summary")
-    page.wait_for_selector("#rule", state="hidden")
-    page.click("#summary")
-    page.wait_for_selector("#rule")
+    for state in ("hidden", "visible"):
+        page.click("#summary")
+        page.wait_for_selector("#rule", state=state)
     run_to_end(page)
     page.wait_for_selector("#rule", state="hidden")
     wanted = {"drafter": "lookup+model", "k": "auto", "draft_alone": True, "baseline": False}
@@ -227,6 +196,9 @@ def test_settings_reach_the_service_and_costs_are_measured_again(open_page, serv
     assert field.evaluate(auto) == "none"
     run_to_end(page)
     assert service.requests[-1]["k"] == 3
+    page.click("#tab-proof-button")
+    page.wait_for_selector("#proof [data-only=copy]", state="attached")
+    assert page.locator("[data-only=copy]:visible").count() == 0, "words of the static copy"
 
 
 @pytest.mark.slow
@@ -246,12 +218,3 @@ def test_the_help_of_a_run_explains_its_settings_and_its_precision(open_page, se
     opener.click()
     assert line.is_visible() and line.locator("b").count() == 0
     assert line.inner_text().startswith("Weights in <b>bf16</b>") and "\u202e" not in line.inner_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("query", "asked"), [("k=4", 4), ("temperature=0.8", "auto")])
-def test_k_is_auto_unless_a_link_sets_it(open_page, service, query, asked):
-    page = open_page(query=query)
-    expect(page.locator("#auto input")).to_be_checked(checked=asked == "auto")
-    run_to_end(page)
-    assert service.requests[-1]["k"] == asked and page.locator(K).is_disabled() == (asked == "auto")

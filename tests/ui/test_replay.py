@@ -3,9 +3,10 @@
 import pytest
 from helpers.replay import faster, recorded, rounds
 from helpers.visitor import (
+    FIGURES,
     FRAMES,
+    VISIBLE_TOKENS,
     clock,
-    figures,
     press,
     run_to_end,
     scrub,
@@ -17,16 +18,11 @@ pytestmark = pytest.mark.slow
 
 LIT = "() => [...document.querySelectorAll('[data-phase][data-lit]')].map(item => item.dataset.phase)"
 PACES = {
-    "0.05": "shown at 1/20 of real speed",
+    "tokens": "shown at 10 tokens/s",
     "0.25": "shown at 1/4 of real speed",
     "1": "shown at real speed",
-    "tokens": "shown at 10 tokens/s",
+    "0.05": "shown at 1/20 of real speed",
 }
-
-
-def set_pace(page, value: str) -> None:
-    # A click from a script, because the page offers ten tokens per second only to lessons.
-    page.eval_on_selector(f".sd-pace input[value='{value}']", "radio => radio.click()")
 
 
 def test_phase_steps_take_a_round_from_pending_to_its_verdict(played):
@@ -53,16 +49,11 @@ def test_steps_back_undo_steps_on(played):
     page = played("rejection")
     for unit in ("phase", "round"):
         press(page, "to-start")
-        before = [stage_state(page)]
-        for _ in range(5):
-            press(page, f"{unit}-on")
-            before.append(stage_state(page))
-        after = [before[-1]]
-        for _ in range(5):
-            press(page, f"{unit}-back")
-            after.append(stage_state(page))
-        assert after == before[::-1]
-        assert len({str(state) for state in before}) == 6
+        states = [stage_state(page)]
+        for direction in ["on"] * 5 + ["back"] * 5:
+            press(page, f"{unit}-{direction}")
+            states.append(stage_state(page))
+        assert states == states[::-1] and len({str(state) for state in states}) == 6
 
 
 def test_scrubbing_back_and_forth_shows_the_same_as_playing(open_page, service):
@@ -73,20 +64,12 @@ def test_scrubbing_back_and_forth_shows_the_same_as_playing(open_page, service):
     through = stage_state(page)
     scrub(page, clock(page) / 2)
     assert page.get_attribute(".sd", "data-state") == "playing"
-    middle = stage_state(page)
-    assert 0 < len(middle[0]["speculative"]) < len(through[0]["speculative"])
+    assert 0 < len(tokens(page)) < len(through[0]["speculative"])
     scrub(page, 0)
     assert tokens(page) == []
     press(page, "to-end")
     assert stage_state(page) == through
     assert page.get_attribute(".sd", "data-state") == "ended"
-
-
-def test_each_pace_has_its_label(played):
-    page = played("greedy")
-    for value, words in PACES.items():
-        set_pace(page, value)
-        assert page.inner_text("[data-role=pace-text]") == words
 
 
 def test_play_pauses_at_the_end_and_then_restarts(played):
@@ -96,8 +79,7 @@ def test_play_pauses_at_the_end_and_then_restarts(played):
     assert sentence.is_visible()
     press(page, "play")
     page.wait_for_selector(".sd[data-state=playing] .sd-token[data-status=pending]")
-    assert len(tokens(page)) < everything
-    assert sentence.is_hidden()
+    assert len(tokens(page)) < everything and sentence.is_hidden()
     assert play.get_attribute("aria-label") == "Pause"
     press(page, "play")
     held = clock(page)
@@ -108,10 +90,13 @@ def test_play_pauses_at_the_end_and_then_restarts(played):
     assert sentence.is_visible()
 
 
-def test_the_pace_is_remembered(open_page):
+def test_each_pace_has_its_label_and_the_last_one_is_remembered(open_page):
     page = open_page(pace=None)
     assert page.is_checked(".sd-pace input[value=fit]")
-    set_pace(page, "0.05")
+    for value, words in PACES.items():
+        # A click from a script, because the page offers ten tokens per second only to lessons.
+        page.eval_on_selector(f".sd-pace input[value='{value}']", "radio => radio.click()")
+        assert page.inner_text("[data-role=pace-text]") == words
     page.reload()
     page.wait_for_function("document.querySelector('.sd-pace input:checked')?.value === '0.05'")
     assert page.inner_text("[data-role=pace-text]") == PACES["0.05"]
@@ -126,44 +111,40 @@ STRIP = """count => {
     const strip = document.querySelector('[data-role=rounds]');
     const canvas = strip.querySelector('canvas');
     const pen = canvas.getContext('2d');
+    const { data } = pen.getImageData(0, canvas.height - 3, canvas.width, 1);
     // The left edge of each column, filled or drawn, as strong as it was played.
-    const strong = index => pen.getImageData(18 * index, canvas.height - 3, 1, 1).data[3] > 200;
+    const strong = index => data[4 * 18 * index + 3] > 200;
     const indices = Array.from({ length: count }, (_, index) => index);
     return [Number(strip.getAttribute('aria-valuenow')), indices.map(strong)]; }"""
 OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
+STEP = f"""async count => {{
+    document.querySelector('[data-role=phase-on]').click();
+    await ({FRAMES})();
+    const kept = ({VISIBLE_TOKENS})('speculative')
+        .filter(({{ dataset }}) => !['pending', 'discarded'].includes(dataset.status));
+    const figures = ({FIGURES})();
+    const reported = Object.fromEntries({list(OF_A_ROUND)}.map(name => [name, figures[name]]));
+    return [({STRIP})(count), ({SHOWN})(), kept.length, reported]; }}"""
+"""Step to the next phase, and return what each view shows there."""
 
 
-@pytest.mark.parametrize("recording", ["greedy", "rejection"])
-def test_figures_lanes_strip_and_chart_agree_at_every_phase(open_page, service, recording):
-    service.replayed = recorded(recording)
+def test_figures_lanes_strip_and_chart_agree_at_every_phase(open_page, service):
     events = rounds(service.replayed)
     page = open_page(width=4000)  # wide enough for columns of 18 whole pixels
     run_to_end(page)
     press(page, "to-start")
-    stops, seen = 0, set()
-    while not page.evaluate(SHOWN)["ended"]:
-        press(page, "phase-on")
-        page.evaluate(FRAMES)
-        shown = page.evaluate(SHOWN)
+    drafted = [index for index, event in enumerate(events) if event["round"]["drafted"]]
+    seen = []
+    while not seen or seen[-1] < len(events):
+        (at, strong), shown, kept, reported = page.evaluate(STEP, len(events))
         settled = shown["passes"]
-        assert shown["chart"] == settled, f"at {shown['clock']} s"
-        at, strong = page.evaluate(STRIP, len(events))
-        assert at == max(1, settled)
-        drafted = [index for index, event in enumerate(events) if event["round"]["drafted"]]
+        seen.append(settled)
+        assert shown["chart"] == settled and at == max(1, settled), f"at {shown['clock']} s"
         assert [strong[index] for index in drafted] == [index < settled for index in drafted]
-        kept = [status for _, status, *_ in tokens(page) if status not in ("pending", "discarded")]
         if settled:
             totals = events[settled - 1]["totals"]
-            reported = figures(page)
-            assert {name: reported[name] for name in OF_A_ROUND} == {
-                name: totals[name] for name in OF_A_ROUND
-            }
-            assert len(kept) == totals["tokens"]
+            assert reported == {name: totals[name] for name in OF_A_ROUND}
+            assert kept == totals["tokens"]
         else:
-            assert not kept and figures(page)["passes"] is None, "nothing is told before a verdict"
-        stops += 1
-        seen.add(settled)
-        if settled == len(events):
-            press(page, "to-end")
-            page.wait_for_selector(".sd[data-state=ended]")
-    assert seen >= set(range(1, len(events) + 1)) and stops > len(events)
+            assert not kept and reported["passes"] is None, "nothing is told before a verdict"
+    assert set(seen) >= set(range(1, len(events) + 1)) and len(seen) > len(events)
