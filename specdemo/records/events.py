@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from specdemo.records.figures import Tally, Totals, without_early_speedup
+from specdemo.records.figures import Tally, Totals, accepted_repeats, without_early_speedup
 from specdemo.records.sentences import badge, closing_sentence, draft_divergence_sentence, pieces_sentence
 from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched
 
@@ -71,7 +71,8 @@ class RunLog:
         totals, config, watched = self._totals(), self._blank.config, self._blank.watched
         finish = self._rounds[SPECULATIVE][-1].finish
         if watched is None or watched.rounds:
-            sentence = closing_sentence(totals, finish, config, self._blank.calibration)
+            repeats = accepted_repeats(self._rounds[SPECULATIVE])
+            sentence = closing_sentence(totals, finish, config, self._blank.calibration, repeats)
             # This program cannot know if another program's sampling is exact, so it shows no badge for it.
             verdict = badge(totals, config.rule) if watched is None or config.rule is Rule.GREEDY else None
         else:
