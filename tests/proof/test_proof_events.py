@@ -55,6 +55,8 @@ def test_other_libraries_proof_yields_rows_and_a_reason(pair):
 def test_recorded_proof_explains_its_result_as_a_new_one(recording):
     start, *_, end = map(json.loads, recording.read_text(encoding="utf-8").splitlines())
     assert end["reading"] == (READINGS[start["rule"]] if "rule" in start else WHY)
+    settings = "The test compared 2,000 draws of 5 tokens each way at temperature 1, top-k 2."
+    assert (end["sentence"] == settings) == ("rule" in start)
 
 
 def test_divergence_of_other_libraries_names_both_tokens(pair, monkeypatch):
@@ -118,6 +120,8 @@ def test_stopped_test_judges_the_samples_so_far(pair):
     asked = itertools.count()
     *_, end = events_of(pair, lambda: next(asked) >= 50, draws=500)
     assert end["drawn"] == 50 and end["draws"] == 500 and end["verdict"] == "same"
+    settings = "The test compared 50 draws of 5 tokens each way at temperature 1, top-k 2. "
+    assert end["sentence"] == f"{settings}{end['caveat']}".rstrip()
     assert events_of(pair, lambda: True, draws=500)[-1]["sentence"] == STOPPED
 
 
