@@ -22,6 +22,7 @@ from specdemo.proof.wrong_rules import wrong_rule_for
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.figures import LaneTally
 from specdemo.records.limits import MAX_SEED, UserError, integer
+from specdemo.records.sentences import count
 from specdemo.records.trace import AUTO, Round, Rule, RunConfig
 
 MAX_PREFIXES = 1_024
@@ -70,6 +71,7 @@ class DistributionResult(DistributionProgress):
     degrees: int
     p_value: float
     rejected: bool  # the p-value is below ``SIGNIFICANCE``
+    settings: str  # number and length of the draws, temperature, top-k and top-p, as a phrase
     alpha_in_range: bool  # α is from ``MIN_ALPHA`` to ``MAX_ALPHA``
     caveat: str  # a sentence if the test found no difference but proves little
 
@@ -175,6 +177,7 @@ class Samples:
             degrees=test.degrees,
             p_value=test.p_value,
             rejected=rejected,
+            settings=_settings(found.drawn, self._lanes.config),
             alpha_in_range=found.alpha is not None and MIN_ALPHA <= found.alpha <= MAX_ALPHA,
             caveat="" if rejected else _caveat(found.alpha, test.degrees),
         )
@@ -234,8 +237,15 @@ def distribution_sentence(result: DistributionResult) -> str:
         f"and rarely over {result.noise_high:.3f}; χ² p {_probability(result.p_value)}"
     )
     if result.rejected:
-        return f"Not the target's distribution: {distance}."
-    return f"No difference in {result.drawn:,} draws each way: {distance}. {result.caveat}".rstrip()
+        return f"Not the target's distribution in {result.settings}: {distance}."
+    return f"No difference in {result.settings}: {distance}. {result.caveat}".rstrip()
+
+
+def _settings(drawn: int, config: RunConfig) -> str:
+    top_k = f", top-k {config.top_k}" if config.top_k else ""
+    top_p = f", top-p {config.top_p:g}" if config.top_p < 1 else ""
+    draws = f"{count(drawn, 'draw')} of {count(config.max_new_tokens, 'token')} each way"
+    return f"{draws} at temperature {config.temperature:g}{top_k}{top_p}"
 
 
 def _probability(value: float) -> str:

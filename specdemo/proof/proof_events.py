@@ -149,7 +149,7 @@ def _distribution_events(pair: Pair, request: ProofRequest, stop: Stop) -> Itera
         **_figures(pair, state),
         "verdict": verdict,
         "words": VERDICTS[verdict],
-        "sentence": state.caveat,
+        "sentence": f"The test compared {state.settings}. {state.caveat}".rstrip(),
         "reading": READINGS[request.rule],
     }
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from specdemo.records.figures import Tally, Totals, fold, without_early_speedup
+from specdemo.records.figures import Tally, Totals, accepted_repeats, fold, without_early_speedup
 from specdemo.records.sentences import badge, closing_sentence, draft_divergence_sentence, pieces_sentence
 from specdemo.records.spread import spread
 from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched
@@ -77,7 +77,9 @@ class RunLog:
         others = [speedup_of(lanes, config.rule) for lanes in self._blank.repeats]
         speedups = sorted(speedup for speedup in (totals.speedup, *others) if speedup is not None)
         if watched is None or watched.rounds:
-            sentence = closing_sentence(totals, finish, config, self._blank.calibration, trusted, speedups)
+            repeated = accepted_repeats(self._rounds[SPECULATIVE])
+            costs = self._blank.calibration
+            sentence = closing_sentence(totals, finish, config, costs, repeated, trusted, speedups)
             # This program cannot know if another program's sampling is exact, so it shows no badge for it.
             verdict = badge(totals, config.rule) if watched is None or config.rule is Rule.GREEDY else None
         else:

@@ -201,6 +201,29 @@ def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calib
     return tally
 
 
+REPEATED = 4
+"""The length of the shortest repetition that ``accepted_repeats`` counts."""
+
+
+def accepted_repeats(rounds: Iterable[Round]) -> int:
+    """Return the number of accepted draft tokens in repeated text.
+
+    Such a token and the ``REPEATED`` − 1 tokens before it occur in the same order earlier in the output. The
+    prompt does not count, because lookup drafters are meant to copy from it.
+    """
+    repeats = 0
+    latest: tuple[int, ...] = ()
+    seen: set[tuple[int, ...]] = set()
+    for round_ in rounds:
+        own = len(round_.emitted) - (round_.emission is not None)
+        for index, token in enumerate(round_.emitted):
+            latest = (*latest, token)[-REPEATED:]
+            repeats += index < own and latest in seen
+            if len(latest) == REPEATED:
+                seen.add(latest)
+    return repeats
+
+
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     """Return the first position at which two sequences differ; None if one is a prefix of the other."""
     pairs = enumerate(zip(left, right, strict=False))

@@ -9,6 +9,9 @@ from specdemo.records.spread import Spread
 from specdemo.records.theory import best_length
 from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 
+MIN_REPEATS = 16
+"""Accepted draft tokens in repeated text that a run needs before its sentence mentions them."""
+
 
 class Badge(NamedTuple):
     """The result of comparing the speculative text with the baseline's.
@@ -29,13 +32,14 @@ def closing_sentence(
     finish: Finish | None,
     config: RunConfig,
     calibration: Calibration | None,
+    repeated: int = 0,
     trusted: Spread | None = None,
     speedups: Sequence[float] = (),
 ) -> str:
     """Compare texts, speed, target passes and acceptance rate; give a reason if the run was slower.
 
-    ``totals`` are the figures after ``figures.without_early_speedup``; ``speedups`` are those of all measured
-    runs.
+    ``totals`` are the figures after ``figures.without_early_speedup``, ``repeated`` is the number from
+    ``figures.accepted_repeats``, and ``speedups`` are those of all measured runs.
     """
     stopped = finish is Finish.STOPPED
     same = {True: "Same text so far" if stopped else "Same text", False: "Different text", None: ""}
@@ -55,10 +59,14 @@ def closing_sentence(
         sentences.append(f"{_speed(totals)}, {passes}.")
     if totals.speedup is not None:
         sentences += _how_measured(totals, trusted, speedups)
+    if not stopped:
+        sentences += _order_of_ends(totals)
     if totals.alpha_drafted is None:
         sentences.append(_nothing_drafted(config, calibration))
     elif totals.alpha_compared is not None:
         sentences.append(f"Acceptance rate α {totals.alpha_compared:.0%}.")
+        if repeated >= MIN_REPEATS and 2 * repeats > sum(totals.accepted_by_position):
+            sentences.append("Most accepted tokens repeat earlier output, which is easy to predict.")
         if slower and calibration is not None:
             sentences.append(_why_slower(totals.alpha_compared, totals.break_even_alpha, config, calibration))
     return " ".join(sentences)
@@ -120,9 +128,27 @@ def _speed(totals: Totals) -> str:
 
 
 def _passes(totals: Totals) -> str:
-    if totals.passes_saved:
-        return f"{count(totals.passes, 'target pass', 'target passes')} instead of {totals.tokens:,}"
-    return f"{count(totals.passes, 'target pass', 'target passes')}, one for each token"
+    passes = count(totals.passes, "target pass", "target passes")
+    if totals.baseline_tokens not in (0, totals.tokens):
+        alone = f"target alone: {totals.baseline_passes:,} for {totals.baseline_tokens:,}"
+        return f"{passes} for {count(totals.tokens, 'token')} ({alone})"
+    return (
+        f"{passes} instead of {totals.tokens:,}" if totals.passes_saved else f"{passes}, one for each token"
+    )
+
+
+def _order_of_ends(totals: Totals) -> list[str]:
+    """Return a sentence if only the lengths of the texts explain which lane ends first."""
+    speedup = totals.speedup_end_to_end
+    if speedup is None:
+        return []
+    lengths = f"{count(totals.tokens, 'token')} against {totals.baseline_tokens:,}"
+    # The speculative lane ends later if its text is longer by a factor above the speedup.
+    if 1 <= speedup < totals.tokens / totals.baseline_tokens:
+        return [f"The speculative lane ends later because its text is longer: {lengths}."]
+    if totals.tokens / totals.baseline_tokens < speedup < 1:
+        return [f"The speculative lane ends earlier because its text is shorter: {lengths}."]
+    return []
 
 
 def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calibration: Calibration) -> str:

@@ -9,18 +9,21 @@ from typing import Any, NamedTuple
 import torch
 
 from specdemo.lab.lab_events import lab_events
-from specdemo.lab.lab_request import parse_lab
+from specdemo.lab.lab_request import LabRequest, parse_lab
+from specdemo.lab.points import SWEEPS
 from specdemo.pairs.hardware import return_freed_memory
 from specdemo.pairs.live import LiveRun, calibration_events
 from specdemo.pairs.pair import Pair
 from specdemo.play.class_drafts import judge_class, parse_class
 from specdemo.play.game import parse_turn, play_turn
 from specdemo.proof.proof_events import proof_events
-from specdemo.proof.proof_request import parse_proof
+from specdemo.proof.proof_request import Proof, ProofRequest, parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError, parse_config, reason_of
+from specdemo.records.trace import RunConfig
+from specdemo.service.progress import Progress
 from specdemo.service.queue import Events, Stop
 
 FREQUENT = frozenset({"round", "progress"})
@@ -89,6 +92,20 @@ JOB_SPECS: dict[JobKind, JobSpec] = {
     JobKind.MEASURE: JobSpec(parse_lab, lab_events),
     JobKind.CALIBRATE: JobSpec(lambda _raw: None, lambda pair, _parsed, _stop: calibration_events(pair)),
 }
+
+
+def progress_of(request: Request, pair: str) -> Progress:
+    """Return the progress of a job on the pair with this name that has not begun."""
+    name, amount, lane_tokens = str(request.kind), 1, 0
+    match request.parsed:
+        case RunConfig(max_new_tokens=lane_tokens, baseline=baseline, draft_alone=draft_alone):
+            amount = (1 + baseline + draft_alone) * lane_tokens
+        case ProofRequest(proof=proof, prompts=prompts, draws=draws):
+            name, amount = proof, draws if proof is Proof.DISTRIBUTION else prompts
+        case LabRequest(experiment=experiment, settings=settings, prompts=prompts, prompt=prompt):
+            texts = prompts if experiment in SWEEPS and not prompt else 1
+            name, amount = experiment, texts * settings["max_new_tokens"]
+    return Progress((pair, name), amount, lane_tokens)
 
 
 def checked(kind: JobKind, raw: Mapping[str, Any]) -> Request:

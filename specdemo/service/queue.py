@@ -1,6 +1,7 @@
 """The queue of jobs: visitors wait in order of arrival, and each device has one thread that does the jobs."""
 
 import heapq
+import math
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import TypeVar
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.service.fairness import Visitor, making_room, refusal
+from specdemo.service.progress import Paces, Progress
 
 T = TypeVar("T")
 Stop = Callable[[], bool]
@@ -33,10 +35,8 @@ CUT_S = 5.0
 """The time that a job has to end after ``close`` has cut it short."""
 ABANDONED_S = 60.0
 """A job is ended if its visitor's thread does not ask for the next event for this long."""
-USUAL_S = 15.0
-"""The expected duration of a job if no job of its kind has run yet."""
-NEWEST = 0.3
-"""The weight of the latest job in the expected duration of its kind (an exponential moving average)."""
+STEP_S = 5
+"""Waits are shown in multiples of this: a finer value would be false precision and change too often."""
 
 
 class CutShortError(UserError):
@@ -66,6 +66,7 @@ class QueuedJob:
     visitor: Visitor | None = None
     # The group of devices that can do the job.
     group: str = ONLY
+    progress: Progress = field(default_factory=lambda: Progress(OWN_WORK))
     # None while the visitor waits for models.
     job: Job | None = None
     stop: Stop = lambda: False
@@ -123,15 +124,19 @@ class JobQueue:
         self._running: list[QueuedJob] = []
         self._closed: str | None = None
         self._threads: Counter[str] = Counter()
-        self._usual_s: dict[str, float] = {}
+        self._paces = Paces()
 
     @contextmanager
-    def enqueued(self, kind: str, visitor: Visitor | None = None, group: str = ONLY) -> Iterator[QueuedJob]:
-        """Keep a job in the queue while the ``with`` block runs.
-
-        The queue learns an expected duration for each kind. An unknown group means ``ONLY``.
-        """
-        queued = QueuedJob(kind, visitor, group if group in self._devices else ONLY)
+    def enqueued(
+        self,
+        kind: str,
+        visitor: Visitor | None = None,
+        group: str = ONLY,
+        progress: Progress | None = None,
+    ) -> Iterator[QueuedJob]:
+        """Keep a job in the queue while the ``with`` block runs. An unknown group means ``ONLY``."""
+        group = group if group in self._devices else ONLY
+        queued = QueuedJob(kind, visitor, group, progress or Progress(kind))
         with self._changed:
             self._admit(queued)
         try:
@@ -143,8 +148,8 @@ class JobQueue:
         """Wait for a device, have it do ``job``, and yield the job's events. Runs on the visitor's thread.
 
         While waiting, yields ``progress`` events with ``ahead`` (the number of jobs before this one) and
-        ``wait_s`` (the expected wait in seconds). ``stop`` may be called on both threads. Raises
-        ``CutShortError`` if the job was ended before it was done, and any exception of the job.
+        ``wait_s`` (the expected wait in seconds, None if unknown). ``stop`` may be called on both threads.
+        Raises ``CutShortError`` if the job was ended before it was done, and any exception of the job.
         """
         queued.job, queued.stop, queued.context = job, stop, copy_context()
         if queued.group != ONLY:
@@ -237,7 +242,8 @@ class JobQueue:
         ahead = [one for one in waiting if one.group == queued.group]
         busy = ahead or len(self._running_in(queued.group)) >= self._devices[queued.group]
         if busy and len(waiting) >= self.bounds.max_waiting:
-            again = f"please try again in about {_rounded(self._wait_s(queued.group, ahead))} s."
+            wait_s = self._wait_s(queued.group, ahead)
+            again = "please try again later." if wait_s is None else f"please try again in about {wait_s} s."
             index = making_room(queued.visitor, [one.visitor for one in waiting])
             if index is None:
                 raise UserError(f"The queue is full: {len(waiting)} jobs are waiting; {again}")
@@ -279,28 +285,42 @@ class JobQueue:
             before = self._waiting[: self._waiting.index(queued)]
             before = [one for one in before if one.group == queued.group]
             ahead = len(before) + len(self._running_in(queued.group))
-            wait_s = _rounded(self._wait_s(queued.group, before))
+            wait_s = self._wait_s(queued.group, before)
         if not ahead:
             return {"type": "progress", "text": "Waiting for a replica", "fraction": 0.0}
         others = "one visitor is" if ahead == 1 else f"{ahead} visitors are"
-        text = f"In the queue: {others} before you, about {wait_s} s to wait"
+        wait = "" if wait_s is None else f", about {wait_s} s to wait"
+        text = f"In the queue: {others} before you{wait}"
         return {"type": "progress", "text": text, "fraction": 0.0, "ahead": ahead, "wait_s": wait_s}
 
     def _running_in(self, group: str) -> list[QueuedJob]:
         return [one for one in self._running if one.group == group]
 
-    def _wait_s(self, group: str, before: list[QueuedJob]) -> float:
-        """Return the expected wait, in seconds, of a job that comes after the waiting jobs ``before``."""
-        now, running = self._clock(), self._running_in(group)
-        free_in = [max(0.0, self._usual(one.kind) - (now - (one.begun or now))) for one in running]
+    def _wait_s(self, group: str, before: list[QueuedJob]) -> int | None:
+        """Return the expected wait of a job that comes after the waiting jobs ``before``; None if unknown."""
+        running = self._running_in(group)
+        free_in = [self._left_s(one) for one in running]
         free_in += [0.0] * max(self._present[group] - len(running), not running)
         heapq.heapify(free_in)
         for queued in before:
-            heapq.heapreplace(free_in, free_in[0] + self._usual(queued.kind))
-        return free_in[0]
+            heapq.heapreplace(free_in, free_in[0] + self._expected_s(queued))
+        return None if math.isinf(free_in[0]) else max(STEP_S, math.ceil(free_in[0] / STEP_S) * STEP_S)
 
-    def _usual(self, kind: str) -> float:
-        return self._usual_s.get(kind, USUAL_S)
+    def _left_s(self, queued: QueuedJob) -> float:
+        """Return the expected rest of a running job in seconds; infinite if unknown."""
+        assert queued.begun is not None
+        now = self._clock()
+        left_s = queued.progress.left_s(now)
+        if left_s is None:
+            left_s = queued.begun + self._expected_s(queued) - now
+        if not -STEP_S < left_s < math.inf:  # unknown, or the job takes longer than expected
+            return math.inf
+        return min(max(0.0, left_s), queued.begun + self.bounds.max_seconds - now)
+
+    def _expected_s(self, queued: QueuedJob) -> float:
+        """Return the expected seconds of a whole job; infinite if unknown."""
+        expected_s = self._paces.expected_s(queued.progress, (one.progress for one in self._running))
+        return expected_s if math.isinf(expected_s) else min(expected_s, self.bounds.max_seconds)
 
     def _work(self, group: str) -> None:
         """Do the jobs of a group one after the other: the endless loop of a device's thread."""
@@ -321,12 +341,7 @@ class JobQueue:
             queued.events.put(end)
             with self._changed:
                 assert queued.begun is not None
-                took_s = self._clock() - queued.begun
-                # The time of a job that was ended early counts only if it is above the expected duration,
-                # because it is only a lower bound.
-                if whole or took_s > self._usual(queued.kind):
-                    before_s = self._usual_s.get(queued.kind, took_s)
-                    self._usual_s[queued.kind] = took_s + (1 - NEWEST) * (before_s - took_s)
+                self._paces.learn(queued.progress, self._clock() - queued.begun, whole)
                 self._running.remove(queued)
                 self._changed.notify_all()
             # Drop all references to the finished job, and to the traceback of its failure, while waiting for
@@ -360,6 +375,8 @@ class JobQueue:
                 if queued.left or (event := next(events, None)) is None:
                     return not (asked or queued.left)
                 self._begin(queued)
+                with self._changed:
+                    queued.progress.add(event, self._clock())
                 queued.events.put(event)
 
     def _next_of(self, group: str) -> QueuedJob | None:
@@ -370,12 +387,8 @@ class JobQueue:
         with self._changed:
             if queued.begun is None:
                 queued.begun = self._clock()
+                queued.progress.begin(queued.begun)
                 self._running.append(queued)
                 with suppress(ValueError):  # the visitor has left in the meantime
                     self._waiting.remove(queued)
                 self._changed.notify_all()
-
-
-def _rounded(seconds: float) -> int:
-    """Round up to a multiple of five seconds: a finer value would be false precision and change too often."""
-    return max(5, int(-(-seconds // 5) * 5))

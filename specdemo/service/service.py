@@ -21,6 +21,7 @@ from specdemo.service.jobs import (
     checked,
     internal_failure,
     perform,
+    progress_of,
 )
 from specdemo.service.pair_pool import Lender, Loader, PairPool
 from specdemo.service.queue import Bounds, CutShortError, Events, JobQueue, Stop
@@ -125,7 +126,7 @@ class Service:
                 raise UserError(RUNS_ONLY)
             request = checked(kind, raw)
             name = self._offered.named(pair)
-            with self._queue.enqueued(kind, visitor, name) as queued:
+            with self._queue.enqueued(kind, visitor, name, progress_of(request, name)) as queued:
                 # 2. Wait for the models.
                 models = yield from self._lender.borrow(name, lambda: queued.refused is not None or stop())
                 if models is None:

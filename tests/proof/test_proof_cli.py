@@ -33,7 +33,10 @@ def test_audit_and_other_libraries_print_a_line_per_text(capsys):
 def test_the_distribution_test_prints_counts_and_verdict(capsys):
     assert main(["prove", "--distribution", "60"]) == 0
     captured = capsys.readouterr()
-    assert "No difference in 60 draws each way: total variation" in captured.out
+    assert (
+        "No difference in 60 draws of 5 tokens each way at temperature 1, top-k 2: total variation"
+        in captured.out
+    )
     assert "identical" not in captured.out and "Drawing continuations" in captured.err
     header, first = captured.out.splitlines()[:2]
     assert "speculative" in header and sum(map(int, first.split()[:2])) > 1

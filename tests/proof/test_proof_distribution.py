@@ -88,7 +88,7 @@ def test_wrong_rule_is_rejected_every_time(control, repeats):
     assert all(found.rejected for found in results), [found.p_value for found in results]
     assert all(found.total_variation > found.noise_high for found in results)
     assert {found.control for found in results} == {control}
-    assert "Not the target's distribution" in distribution_sentence(results[0])
+    assert "Not the target's distribution in 300 draws of" in distribution_sentence(results[0])
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_stop_is_checked_before_every_draw_and_keeps_the_samples():
     *_, found = compare_draws(lanes, 1000, lambda: len(lanes.drafted) == 60)
     assert isinstance(found, DistributionResult)
     assert len(lanes.alone) == found.drawn == 60 and found.draws == 1000
-    assert "in 60 draws each way" in distribution_sentence(found)
+    assert "No difference in 60 draws of 3 tokens each way at temperature" in distribution_sentence(found)
     assert list(compare_draws(Recording(), 1000, lambda: True)) == []
 
 

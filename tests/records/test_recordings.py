@@ -1,13 +1,15 @@
 """Built-in recordings: the index, the figures of the runs, and no access to other files."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers.tiny_runs import finished
 
+from specdemo.engine.race import replay_events
 from specdemo.records import recordings
 from specdemo.records.limits import UserError
-from specdemo.records.trace import Rule
+from specdemo.records.trace import SPECULATIVE, Lane, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -60,3 +62,11 @@ def test_everything_that_ships_loads():
     for recording in recordings.listed():
         assert recording.title and recording.about.endswith(".")
         assert recordings.load(recording.name).totals["tokens"] == recording.tokens
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_replayed_run_that_repeats_its_text_says_so(times):
+    run = recordings.load("days")
+    rounds = run.lanes[SPECULATIVE].rounds * times
+    *_, end = replay_events(replace(run, lanes={SPECULATIVE: Lane(rounds)}))
+    assert ("repeat earlier output" in end["sentence"]) == (times == 3)

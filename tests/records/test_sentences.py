@@ -44,10 +44,10 @@ def test_text_and_speed_are_compared_as_far_as_they_are_known():
     assert sentence(sampled) == f"1.59× the speed of the target alone, {passes} {alpha}"
     alone = replace(sampled, speedup=None, baseline_tokens=0)
     assert sentence(alone, replace(ASKED, baseline=False)) == f"{passes} {alpha}"
-    short = replace(TOTALS, speedup=None, tokens=5, passes=3, passes_saved=2)
+    short = replace(TOTALS, speedup=None, tokens=5, baseline_tokens=4, baseline_passes=4, passes=3)
     assert sentence(short, finish=Finish.STOPPED) == (
-        "Stopped early. Same text so far, 3 target passes instead of 5. Too few tokens to measure a speed. "
-        f"{alpha}"
+        "Stopped early. Same text so far, 3 target passes for 5 tokens (target alone: 4 for 4). "
+        f"Too few tokens to measure a speed. {alpha}"
     )
 
 
@@ -100,7 +100,7 @@ def test_the_sentence_says_what_the_speedup_leaves_out_and_how_often_it_was_meas
     disturbed, steady = (Spread(1.3, 1.7, 1.6, bad) for bad in (True, False))
 
     def added(totals=TOTALS, trusted=steady, speedups=(1.594,)):
-        said = closing_sentence(totals, Finish.LENGTH, ASKED, COSTS, trusted, speedups)
+        said = closing_sentence(totals, Finish.LENGTH, ASKED, COSTS, 0, trusted, speedups)
         return said.removeprefix(
             "Same text at 1.59× the speed, 14 target passes instead of 30. "
         ).removesuffix("Acceptance rate α 57%.")
@@ -109,3 +109,37 @@ def test_the_sentence_says_what_the_speedup_leaves_out_and_how_often_it_was_meas
     assert "1.25×" in added(replace(TOTALS, speedup_end_to_end=1.25))
     assert added(trusted=disturbed) == f"{DISTURBED} "
     assert added(trusted=disturbed, speedups=(1.5, 1.594, 1.7)) == "Median of 3 runs (1.50× to 1.70×). "
+
+
+LONGER = replace(
+    TOTALS, tokens=131, baseline_tokens=96, baseline_passes=96, passes=74, identical=None, speedup=1.2
+)
+SHORTER = replace(LONGER, tokens=60, passes=55, speedup=0.9)
+
+
+@pytest.mark.parametrize(
+    ("totals", "end_to_end", "finish", "order"),
+    [
+        (LONGER, 1.18, Finish.EOS, "later because its text is longer: 131 tokens against 96."),
+        (LONGER, 1.4, Finish.EOS, None),
+        (LONGER, 0.98, Finish.EOS, None),
+        (LONGER, 1.18, Finish.STOPPED, None),
+        (SHORTER, 0.88, Finish.EOS, "earlier because its text is shorter: 60 tokens against 96."),
+        (SHORTER, 0.5, Finish.EOS, None),
+        (replace(TOTALS, tokens=96, baseline_tokens=96), 1.18, Finish.EOS, None),
+    ],
+)
+def test_texts_of_different_lengths_explain_which_lane_ends_first(totals, end_to_end, finish, order):
+    text = sentence(replace(totals, speedup_end_to_end=end_to_end), finish=finish)
+    assert ("74 target passes for 131 tokens (target alone: 96 for 96)." in text) == (totals is LONGER)
+    assert (f" The speculative lane ends {order}" in text) if order else (" lane ends " not in text)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "accepted", "mentioned"), [(16, 31, True), (16, 32, False), (15, 15, False), (40, 40, True)]
+)
+def test_a_run_that_mostly_repeats_itself_says_so(repeats, accepted, mentioned):
+    totals = replace(TOTALS, accepted_by_position=(accepted - 9, 9))
+    text = closing_sentence(totals, Finish.LENGTH, ASKED, COSTS, repeats)
+    end = "Acceptance rate α 57%. Most accepted tokens repeat earlier output, which is easy to predict."
+    assert text.endswith(end) == mentioned
