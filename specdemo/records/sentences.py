@@ -65,7 +65,7 @@ def closing_sentence(
         sentences.append(_nothing_drafted(config, calibration))
     elif totals.alpha_compared is not None:
         sentences.append(f"Acceptance rate α {totals.alpha_compared:.0%}.")
-        if repeated >= MIN_REPEATS and 2 * repeats > sum(totals.accepted_by_position):
+        if repeated >= MIN_REPEATS and 2 * repeated > sum(totals.accepted_by_position):
             sentences.append("Most accepted tokens repeat earlier output, which is easy to predict.")
         if slower and calibration is not None:
             sentences.append(_why_slower(totals.alpha_compared, totals.break_even_alpha, config, calibration))
