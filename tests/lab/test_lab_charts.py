@@ -253,3 +253,10 @@ def test_what_if_of_a_run_has_its_lengths_and_the_time_of_the_target_alone(run):
 def test_a_run_without_measured_costs_is_refused(run):
     with pytest.raises(UserError, match="measured pass costs"):
         run_answer(replace(run, calibration=None))
+
+
+def test_a_run_of_a_few_tokens_has_no_speedup():
+    short = recordings.load("editor")
+    answer = run_answer(short)
+    assert answer["point"]["speedup"] is None
+    assert answer["what_if"]["alone_s"] == pytest.approx(6 * short.calibration.step_s)
