@@ -9,7 +9,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from specdemo.bench.measuring import FIGURES, SPEEDS, Row, environment, measured_rows, median_run, quartiles, suited
+from specdemo.bench.measuring import (
+    FIGURES,
+    SPEEDS,
+    Row,
+    environment,
+    measured_rows,
+    median_run,
+    quartiles,
+    suited,
+)
 from specdemo.bench.prompts import Prompt, Settings
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_K, UserError

@@ -100,7 +100,7 @@ def all_identical(totals: Sequence[Totals]) -> bool | None:
 
 
 def quartiles(values: Sequence[float | None]) -> dict[str, float] | None:
-    """Return ``q1``, the lower ``median`` and ``q3`` of the values that are not None; None if all are None."""
+    """Return ``q1``, the lower ``median`` and ``q3`` of the values, without None; None if none is left."""
     found = [value for value in values if value is not None]
     if not found:
         return None

@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specdemo.bench.measuring import PairedRun, all_identical, environment, measure, median_run, quartiles, suited
+from specdemo.bench.measuring import (
+    PairedRun,
+    all_identical,
+    environment,
+    measure,
+    median_run,
+    quartiles,
+    suited,
+)
 from specdemo.bench.prompts import Prompt, builtin_prompts
 from specdemo.engine.speculate import never
 from specdemo.lab import conditions
