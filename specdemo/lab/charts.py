@@ -263,12 +263,7 @@ def what_if_chart() -> Themed:
             [
                 curve("free", "free", "%{y:.2f}× free", {"color": colours.muted, "dash": "dot"}),
                 curve("hidden", "hidden", "%{y:.2f}× hidden", {"color": colours.bonus, "dash": "dash"}),
-                curve(
-                    "measured",
-                    "before verification",
-                    "%{y:.2f}× before verification",
-                    {"color": colours.accepted},
-                ),
+                curve("measured", "in turns", "%{y:.2f}× in turns", {"color": colours.accepted}),
                 _spot("chosen", "chosen", ring).update(hoverinfo="skip", hovertemplate=None, error_y=error),
             ]
         )

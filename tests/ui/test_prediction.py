@@ -54,8 +54,8 @@ def test_an_answered_card_runs_with_k_4_explains_two_rounds_compares_and_never_r
     press(page, "to-end")
     totals = service.replayed[-1]["totals"]
     mean = sum(totals["accepted_by_position"]) / totals["passes"]
-    words = f"Measured: {totals['speedup']:.2f}× the speed, {mean:.1f} of 4 accepted per round"
-    rate = f"(α counts only compared tokens: {totals['alpha_compared']:.0%}). Same text."
+    words = f"Measured: {totals['speedup']:.2f}×, {mean:.1f} of 4 accepted"
+    rate = f"(α {totals['alpha_compared']:.0%}: compared tokens only)."
     expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 accepted. {words} {rate}")
     page.click(f"{LINE} [data-role=next]:has-text('k = 12')")
     assert requested(service, 2)["k"] == 12

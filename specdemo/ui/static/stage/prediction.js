@@ -47,11 +47,11 @@ function roundedOrNull(value) {
 
 /** The predictions, as indices of options, compared with the figures of the run. */
 export function comparisonWords(answers, totals) {
-  const { speedup, identical, alpha_compared: alpha } = totals;
-  const speed = speedup === null ? "" : `${times(speedup)} the speed, `;
+  const { speedup, alpha_compared: alpha } = totals;
+  const speed = speedup === null ? "" : `${times(speedup)}, `;
   // The page shows α too, which is higher because tokens after a rejected one are not compared.
-  const rate = alpha === null ? "" : ` (α counts only compared tokens: ${share(alpha)})`;
-  return `${predictionWords(answers)} Measured: ${speed}${acceptedWords(totals, LENGTH)} accepted per round${rate}.${identical ? " Same text." : ""}`;
+  const rate = alpha === null ? "" : ` (α ${share(alpha)}: compared tokens only)`;
+  return `${predictionWords(answers)} Measured: ${speed}${acceptedWords(totals, LENGTH)} accepted${rate}.`;
 }
 
 function predictionWords([speed, count]) {

@@ -76,7 +76,6 @@ export class Arrival {
     if (!(await this.play(recording))) return;
     this.say(LINK_WORDS);
     this.stage.source.load.hidden = true; // it would replace the settings of the link
-    this.stage.roles["source-words"].hidden = true; // there is no room for them, and the "?" has them
   }
 
   /** Play a recording, unless the visitor has started another run. With reduced motion its end is shown at once. */
@@ -92,6 +91,7 @@ export class Arrival {
     live.dataset.only = "live";
     this.note.replaceChildren(words, live);
     this.stage.roles.source.prepend(this.note);
+    this.stage.roles["source-words"].hidden = true; // there is no room for them, and the "?" has them
   }
 
   leave() {
