@@ -163,6 +163,7 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     shown = show_to_end(7, 0)
     assert page.inner_text("[data-rate=compared]") == f"{shown['alpha_compared']:.0%}"
     assert page.inner_text("[data-rate=tau]") == f"{shown['tau']:.2f}"
+    assert page.inner_text("[data-rate-source]") == "a recorded run (AMD EPYC, 2 threads)"
 
 
 @pytest.mark.slow
