@@ -9,7 +9,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from specdemo.bench.measuring import FIGURES, Row, environment, measured_rows, quartiles, suited
+from specdemo.bench.measuring import (
+    FIGURES,
+    SPEEDS,
+    Row,
+    environment,
+    measured_rows,
+    median_run,
+    quartiles,
+    suited,
+)
 from specdemo.bench.prompts import Prompt, Settings
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_K, UserError
@@ -117,6 +126,7 @@ def _order(setting: Setting) -> tuple[str, float, str, Any]:
 
 
 def _summary(rows: list[Row], category: str) -> dict[str, Any]:
+    shown = median_run(rows)
     return {
         **{name: rows[0][name] for name in ("drafter", "k", "temperature", "rule")},
         "category": category,
@@ -124,12 +134,14 @@ def _summary(rows: list[Row], category: str) -> dict[str, Any]:
         "identical": sum(row["identical"] is True for row in rows),
         "differing": sum(row["identical"] is False for row in rows),
         **{name: quartiles([row[name] for row in rows]) for name in FIGURES},
+        "median_run": {name: shown[name] for name in ("id", *SPEEDS) if shown},
     }
 
 
 def _table_line(item: dict[str, Any]) -> str:
     def median(name: str, pattern: str) -> str:
-        return "-" if item[name] is None else pattern.format(item[name]["median"])
+        value = item["median_run"].get(name, item[name] and item[name]["median"])
+        return "-" if value is None else pattern.format(value)
 
     speed = item["speedup"]
     spread = f"{speed['q1']:.2f}–{speed['q3']:.2f}" if speed else "-"

@@ -13,13 +13,15 @@ from specdemo.models.execution import readable_positions
 from specdemo.pairs.hardware import played, processor_flags, versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop, encode_prompt
-from specdemo.records.figures import Totals, fold
+from specdemo.records.figures import Totals, fold, without_early_speedup
 from specdemo.records.limits import UserError, first_names
 from specdemo.records.pieces import inside_sentence
 from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Finish, Mode, Round, RunConfig
 
 FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per_s", "alpha_compared")
 FIGURES += ("alpha_drafted", "tau", "overhead", "s_theory", "s_cost")
+SPEEDS = ("speedup", "tokens_per_s", "baseline_tokens_per_s")
+"""Figures that a row shows from one run, so that the speedup is the quotient of the other two."""
 
 MAX_NAMED = 8  # prompts that a message names
 Row = dict[str, Any]  # the figures of one setting on one prompt, as values that JSON can store
@@ -62,18 +64,27 @@ def paired_run(lanes: Lanes, config: RunConfig, rounds: Mapping[str, list[Round]
     if any(not lane or lane[-1].finish is Finish.STOPPED for lane in rounds.values()):
         return None
     costs = lanes.calibrate(config)
-    return PairedRun(config, costs, fold(rounds, config.rule, costs), rounds)
+    return PairedRun(config, costs, without_early_speedup(fold(rounds, config.rule, costs)), rounds)
+
+
+def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the figures of the run with the lower median speedup; empty if no run has a speedup."""
+    known = [run for run in runs if run["speedup"] is not None]
+    return sorted(known, key=lambda run: run["speedup"])[(len(known) - 1) // 2] if known else {}
 
 
 def medians(totals: Sequence[Totals]) -> dict[str, Any]:
     """Return the median of each figure over repeats of one setting; a figure missing in any repeat is None.
 
-    ``divergence`` and ``divergence_gap`` are from the first repeat that diverged.
+    ``SPEEDS`` and ``seconds`` are those of the repeat from :func:`median_run`. ``divergence`` and
+    ``divergence_gap`` are from the first repeat that diverged.
     """
     figures: dict[str, Any] = {}
     for name in (*FIGURES, "seconds"):
         values = [getattr(item, name) for item in totals]
-        figures[name] = None if None in values else statistics.median(values)
+        figures[name] = None if None in values else statistics.median_low(values)
+    shown = median_run([vars(item) for item in totals])
+    figures |= {name: shown[name] for name in (*SPEEDS, "seconds") if shown}
     figures["identical"] = all_identical(totals)
     figures["tokens"] = totals[0].tokens
     differing = next((item for item in totals if item.divergence is not None), None)
@@ -89,12 +100,13 @@ def all_identical(totals: Sequence[Totals]) -> bool | None:
 
 
 def quartiles(values: Sequence[float | None]) -> dict[str, float] | None:
-    """Return ``q1``, ``median`` and ``q3`` of the values that are not None, or None if all are None."""
+    """Return ``q1``, the lower ``median`` and ``q3`` of the values, without None; None if none is left."""
     found = [value for value in values if value is not None]
     if not found:
         return None
-    q1, median, q3 = statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
-    return {"q1": q1, "median": median, "q3": q3}
+    q1, _, q3 = statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
+    median = statistics.median_low(found)
+    return {"q1": min(q1, median), "median": median, "q3": q3}
 
 
 def suited(pair: Pair, prompts: Iterable[Prompt]) -> list[Prompt]:

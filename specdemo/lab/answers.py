@@ -3,7 +3,7 @@
 from typing import Any
 
 from specdemo.lab.charts import oracle_chart
-from specdemo.records.figures import tallied
+from specdemo.records.figures import tallied, without_early_speedup
 from specdemo.records.limits import UserError
 from specdemo.records.theory import oracle_length, ratio
 from specdemo.records.trace import SPECULATIVE, Run
@@ -21,7 +21,7 @@ def run_answer(run: Run) -> dict[str, Any]:
         ``unknown``, and the seconds of the target alone for the same text.
     """
     tally = tallied({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
-    shape, totals = tally.shape(), tally.totals()
+    shape, totals = tally.shape(), without_early_speedup(tally.totals())
     if shape is None or totals.alpha_compared is None or run.calibration is None:
         raise UserError(
             "The theory needs a run with draft tokens and measured pass costs; show a different run."
@@ -31,8 +31,9 @@ def run_answer(run: Run) -> dict[str, Any]:
     if oracle.open_ended:
         drafts = "draft was" if oracle.open_ended == 1 else "drafts were"
         sentence += f" {oracle.open_ended} {drafts} accepted in full; a longer draft might have been better."
-    # Without a baseline, the measured cost of a pass stands for it.
-    alone_s = ratio(totals.baseline_seconds, totals.baseline_tokens) or run.calibration.step_s
+    # Without a baseline, or in a run too short for a speedup, the measured cost of a pass stands for it.
+    measured_s = None if totals.speedup is None else ratio(totals.baseline_seconds, totals.baseline_tokens)
+    alone_s = measured_s or run.calibration.step_s
     return {
         "point": {
             "alpha": totals.alpha_compared,

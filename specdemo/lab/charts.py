@@ -47,7 +47,7 @@ def theory_chart() -> Themed:
         best = curve("best", "best k", "α %{x:.0%}, k %{y}", {"color": colours.corrected, "shape": "hv"})
         ring = {"symbol": "circle-open", "size": 25, "color": colours.ink, "line": {"width": 4}}
         star = {"symbol": "star", "size": 18, "color": colours.accent, "line": outline_style(colours)}
-        spots = [_spot("chosen", "chosen", ring), _spot("run", "the last run", star)]
+        spots = [_spot("chosen", "chosen", ring), _spot("run", "shown run", star)]
         figure = go.Figure([_contours(colours), even, best, *spots])
         figure.update_layout(frame("Speedup in theory", colours) | {"hovermode": "closest"})
         figure.update_xaxes(axis_of("acceptance rate α", colours), tickformat=".0%", range=[-0.01, 1.01])
@@ -263,11 +263,11 @@ def what_if_chart() -> Themed:
             [
                 curve("free", "free", "%{y:.2f}× free", {"color": colours.muted, "dash": "dot"}),
                 curve("hidden", "hidden", "%{y:.2f}× hidden", {"color": colours.bonus, "dash": "dash"}),
-                curve("measured", "as measured", "%{y:.2f}× as measured", {"color": colours.accepted}),
+                curve("measured", "in turns", "%{y:.2f}× in turns", {"color": colours.accepted}),
                 _spot("chosen", "chosen", ring).update(hoverinfo="skip", hovertemplate=None, error_y=error),
             ]
         )
-        figure.update_layout(frame("Speedup by draft length", colours))
+        figure.update_layout(frame("Estimated speedup by draft length", colours))
         figure.add_hline(y=1, line=alone_style(colours))
         ticks = {"dtick": 1, "tickformat": "d", "range": [0.6, MAX_K + 0.4]}
         figure.update_xaxes(axis_of("draft length k", colours) | ticks)

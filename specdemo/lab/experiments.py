@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specdemo.bench.measuring import PairedRun, all_identical, environment, measure, quartiles, suited
+from specdemo.bench.measuring import (
+    PairedRun,
+    all_identical,
+    environment,
+    measure,
+    median_run,
+    quartiles,
+    suited,
+)
 from specdemo.bench.prompts import Prompt, builtin_prompts
 from specdemo.engine.speculate import never
 from specdemo.lab import conditions
@@ -130,6 +138,7 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
             return None
         runs += measured
     k = setting.configs[0].k
+    shown = median_run([vars(run.totals) for run in runs])
     speedups = quartiles([run.totals.speedup for run in runs]) or {}
 
     def median(figure: Callable[[PairedRun], float | None]) -> float | None:
@@ -140,11 +149,11 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
         x=setting.x,
         label=setting.label,
         runs=len(runs),
-        speedup=speedups.get("median"),
+        speedup=shown.get("speedup"),
         speedup_q1=speedups.get("q1"),
         speedup_q3=speedups.get("q3"),
-        tokens_per_s=median(lambda run: run.totals.tokens_per_s),
-        baseline_tokens_per_s=median(lambda run: run.totals.baseline_tokens_per_s),
+        tokens_per_s=shown.get("tokens_per_s"),
+        baseline_tokens_per_s=shown.get("baseline_tokens_per_s"),
         alpha=median(lambda run: run.totals.alpha_compared),
         tau=median(lambda run: run.totals.tau),
         c=median(lambda run: run.calibration.c),

@@ -33,7 +33,10 @@ HELPS, HURTS = "helps", "hurts"
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """The medians of one setting's figures over its prompts; see ``figures.Totals`` for the figures."""
+    """The medians of one setting's figures over its prompts; see ``figures.Totals`` for the figures.
+
+    ``speedup`` and both tokens/s are those of one run, from ``measuring.median_run``.
+    """
 
     x: float | None  # None if the setting has a name instead of a number
     label: str

@@ -110,6 +110,11 @@ def pass_cost(v: Sequence[float], k: float) -> float:
     return v[below] + (k - below) * (v[above] - v[below])
 
 
+def is_slower(speedup: float | None) -> bool:
+    """Return whether a speedup is below 1.00 when it is rounded as it is shown."""
+    return speedup is not None and round(speedup, 2) < 1
+
+
 def ratio(top: float | None, bottom: float | None) -> float | None:
     """Return top ÷ bottom; None if a value is missing or ``bottom`` is 0."""
     return top / bottom if top is not None and bottom else None

@@ -66,7 +66,7 @@ def evaluate_draft(
     medians = {}
     for name in ("alpha", "tau", "speedup", "c"):
         known = [item[name] for item in found if item[name] is not None]
-        medians[name] = statistics.median(known) if known else 0.0
+        medians[name] = statistics.median_low(known) if known else 0.0
     identical = sum(item["identical"] for item in found)
     names = {"target": pair.target_name, "precision": pair.precision}
     return {**names, **medians, "identical": identical, "prompts": len(found)}

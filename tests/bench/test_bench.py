@@ -8,8 +8,8 @@ import pytest
 from helpers.tiny import nearby, tiny_llama, tiny_pair
 
 from specdemo.bench import bench as measuring
-from specdemo.bench.bench import Bench
-from specdemo.bench.measuring import all_identical
+from specdemo.bench.bench import Bench, summary_of
+from specdemo.bench.measuring import FIGURES, SPEEDS, all_identical, median_run
 from specdemo.bench.peers import PeerBench
 from specdemo.bench.prompts import Prompt, Settings, builtin_prompts, read_prompts
 from specdemo.engine.speculate import never
@@ -214,3 +214,13 @@ def test_only_the_first_ids_of_many_long_prompts_are_named(tmp_path):
     prompts = [Prompt(f"p{n}", "a", "raw", "x" * 600) for n in range(20)]
     with pytest.raises(UserError, match="longer: p0, p1, p2, p3, p4, p5, p6, p7 and 12 more"):
         Bench(prompts, BRIEF, tmp_path / "out.json").run(tiny_pair())
+
+
+def test_a_line_shows_the_speedup_and_both_rates_of_one_row():
+    common = dict.fromkeys(("k", "temperature", "rule", "identical", *FIGURES)) | {"drafter": "draft-model"}
+    common |= {"category": "a", "temperature": 0.0}
+    speeds = {"slow": (1.5, 30.0, 20.0), "none": (None, 9.0, 3.0), "fast": (1.2, 60.0, 50.0)}
+    rows = [common | {"id": name} | dict(zip(SPEEDS, made, strict=True)) for name, made in speeds.items()]
+    shown = summary_of(rows)[0]["median_run"]
+    assert shown == {"id": "fast", "speedup": 1.2, "tokens_per_s": 60.0, "baseline_tokens_per_s": 50.0}
+    assert median_run(rows[1:2]) == {}

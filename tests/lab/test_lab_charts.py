@@ -211,3 +211,10 @@ def test_answers_for_a_run_follow_from_its_totals_and_rounds():
     assert alone["alone_s"] == pytest.approx(64 * run.calibration.step_s)
     with pytest.raises(UserError, match="measured pass costs"):
         run_answer(replace(run, calibration=None))
+
+
+def test_a_run_of_a_few_tokens_has_no_speedup():
+    short = recordings.load("editor")
+    answer = run_answer(short)
+    assert answer["point"]["speedup"] is None
+    assert answer["what_if"]["alone_s"] == pytest.approx(6 * short.calibration.step_s)

@@ -56,7 +56,7 @@ from specdemo.records.trace import AUTO, Mode, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 PROMPTS = [Prompt("p0", "a", "raw", "first text"), Prompt("p1", "b", "raw", "another one")]
-SHORT = {"max_new_tokens": 6}
+SHORT = {"max_new_tokens": 8}
 AXES = {
     DRAFT_LENGTH: [*range(1, MAX_K + 1), None],
     TEMPERATURE: list(TEMPERATURES),
@@ -193,7 +193,7 @@ def test_sides_differ_only_in_the_condition(pair):
         for config in helps.configs:
             assert config.k == (2 if name == "overhead" else K)
             assert config.temperature == (0.8 if name == "different-distribution" else 0)
-            assert (config.seed, config.max_new_tokens) == (4, 6)
+            assert (config.seed, config.max_new_tokens) == (4, 8)
         assert (hurts.ablation != NONE) == (name in OF_THE_DRAFT | {"parallel-verification"})
         same_prompts = [c.prompt for c in hurts.configs] == [c.prompt for c in helps.configs]
         assert same_prompts == (name != "creative-task")
@@ -265,7 +265,7 @@ def test_every_experiment_runs_by_name_and_its_points_have_figures(pair, name):
     if name not in SWEEPS:
         assert next(measure_plan(pair, plan)).row()
         return
-    assert (plan.about["prompts"], plan.about["max_new_tokens"]) == ([p.prompt for p in PROMPTS], 6)
+    assert (plan.about["prompts"], plan.about["max_new_tokens"]) == ([p.prompt for p in PROMPTS], 8)
     assert [setting.x for setting in plan.settings] == AXES[name]
     ends = plan.settings[0], plan.settings[-1]
     for setting, point in zip(ends, measure_plan(pair, replace(plan, settings=ends)), strict=True):
@@ -305,3 +305,23 @@ def test_the_command_writes_its_table_also_when_interrupted_and_refuses_bad_opti
     }.items():
         assert main(arguments) == 2
         assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_row_shows_the_speedup_and_both_rates_of_one_run(pair, monkeypatch):
+    rates = {PROMPTS[0].prompt: (60.0, 50.0), PROMPTS[1].prompt: (30.0, 20.0)}
+
+    def measured(lanes, configs, stop):
+        own, alone = rates[configs[0].prompt]
+        made = {"speedup": own / alone, "tokens_per_s": own, "baseline_tokens_per_s": alone}
+        return [run._replace(totals=replace(run.totals, **made)) for run in measure(lanes, configs)]
+
+    monkeypatch.setattr(specdemo.lab.experiments, "measure", measured)
+    point = measure_setting(pair, planned(pair, DRAFT_LENGTH).settings[0])
+    assert (point.speedup, point.tokens_per_s, point.baseline_tokens_per_s) == (1.2, 60.0, 50.0)
+    assert point.speedup_q1 <= point.speedup <= point.speedup_q3
+
+
+def test_runs_of_a_few_tokens_have_no_speedup(pair):
+    point = measure_setting(pair, planned(pair, DRAFT_LENGTH, {"max_new_tokens": 7}).settings[0])
+    assert (point.speedup, point.tokens_per_s, point.speedup_q1) == (None, None, None)
+    assert point.alpha is not None

@@ -11,6 +11,7 @@ from specdemo.records.theory import (
     best_round,
     break_even_alpha,
     expected_tokens,
+    is_slower,
     oracle_length,
     theoretical_speedup,
     tokens_by_length,
@@ -106,3 +107,8 @@ def test_the_oracle_is_never_slower(drafts):
     found = oracle_length([round_(k, accepted) for k, accepted in drafts], COSTS)
     assert found.s_oracle >= found.s_cost * (1 - 1e-12)
     assert all(0 <= best <= k for best, (k, _) in zip(found.lengths, drafts, strict=True))
+
+
+@pytest.mark.parametrize(("speedup", "slower"), [(0.994, True), (0.996, False), (1.0, False), (None, False)])
+def test_slower_is_decided_on_the_speedup_as_it_is_shown(speedup, slower):
+    assert is_slower(speedup) is slower

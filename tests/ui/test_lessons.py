@@ -162,6 +162,7 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     page.click("[data-go=next]")
     shown = show_to_end(7, 0)
     assert page.inner_text("[data-rate=compared]") == f"{shown['alpha_compared']:.0%}"
+    assert page.inner_text("[data-rate-source]") == "a recorded run (AMD EPYC, 2 threads)"
 
 
 @pytest.mark.slow

@@ -50,16 +50,23 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
         expect(page.locator(WORDS)).to_contain_text(caption)
         press(page, "phase-on")
     press(page, "round-on", "round-on")
-    expect(page.locator(WORDS)).to_have_text("Predicted: faster, 3 of 4 draft tokens accepted.")
+    expect(page.locator(WORDS)).to_have_text("Predicted: faster, 3 of 4 accepted.")
     expect(page.locator("[data-role=pace-text]")).to_have_text("shown at 1/4 of real speed")
     press(page, "to-end")
     totals = service.replayed[-1]["totals"]
     mean = sum(totals["accepted_by_position"]) / totals["passes"]
-    words = f"Measured: {totals['speedup']:.2f}× the speed, {mean:.1f} of 4 accepted. Same text."
-    expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 draft tokens accepted. {words}")
-    page.click(f"{LINE} button:has-text('Run with k = 12')")
-    expect(page.locator(LINE)).to_be_hidden()
+    words = f"Measured: {totals['speedup']:.2f}×, {mean:.1f} of 4 accepted"
+    rate = f"(α {totals['alpha_compared']:.0%}: compared tokens only)."
+    expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 accepted. {words} {rate}")
+    page.click(f"{LINE} [data-role=next]:has-text('k = 12')")
     assert requested(service, 2)["k"] == 12
+    page.wait_for_selector("#run:enabled")
+    press(page, "to-end")
+    expect(page.locator(WORDS)).to_contain_text(f"k = 12. Measured: {mean:.1f} of 12 draft tokens accepted")
+    expect(page.locator(f"{LINE} [data-role=next]")).to_be_hidden()
+    page.click("#run")
+    page.wait_for_selector(PLAYING)
+    requested(service, 3)
 
 
 @pytest.mark.slow

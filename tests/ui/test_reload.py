@@ -4,6 +4,7 @@ import pytest
 from helpers.pages import MOUNTED
 from helpers.replay import beginning
 from helpers.visitor import FINISHED, WATCH, figures, run_to_end, stage_state
+from helpers.watched_runs import watched_events
 from playwright.sync_api import expect
 
 KEPT = ".sd[data-kept]"
@@ -102,3 +103,12 @@ def test_without_storage_the_page_works(open_page):
     page.wait_for_selector(MOUNTED, state="attached")
     assert page.locator(KEPT).count() == 0
     page.close()  # no other test can use it
+
+
+def test_a_run_of_a_watched_server_is_not_kept_as_the_last_run(open_page, service):
+    service.replayed = watched_events("llama-models.json", "llama-ngram-text-code")
+    page = open_page()
+    run_to_end(page)
+    page.reload()
+    page.wait_for_selector(MOUNTED, state="attached")
+    assert page.evaluate("localStorage.getItem('specdemo-last-run')") is None

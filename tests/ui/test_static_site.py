@@ -123,7 +123,7 @@ def test_a_recorded_run_plays_on_arrival_before_the_charts_have_loaded(open_copy
     assert held and int(rounds.inner_text()) > 2
     held.pop().continue_()
     page.wait_for_selector("[data-plot=race].js-plotly-plot")
-    expect(page.locator("[data-role=source]")).to_contain_text("Recorded earlier.")
+    expect(page.locator("[data-role=source]")).to_contain_text("Recorded on AMD EPYC, 2 threads.")
     assert "Press Run" not in page.inner_text("body")
 
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { learnTables } from "../../../specdemo/ui/static/common/tables.js";
-import { hasSettings, keepRun, nearest } from "../../../specdemo/ui/static/stage/recordings.js";
+import { hasSettings, keepRun, nearest, sourceWords } from "../../../specdemo/ui/static/stage/recordings.js";
 
 learnTables({ linked: ["prompt", "k", "drafter", "pair"] });
 
@@ -63,4 +63,13 @@ test("only parameters of a run are its settings", () => {
   const isAsked = (query) => hasSettings(new URLSearchParams(query));
   assert.ok(isAsked("__theme=dark&k=4") && isAsked("prompt=a"));
   assert.ok(!isAsked("") && !isAsked("__theme=dark&trace=code&question=two"));
+});
+
+test("only the visitor's own run is called the last run", () => {
+  const run = { device: "AMD EPYC, 2 threads", watched: null };
+  const words = (stage, made = run) => sourceWords({ isOwn: false, recording: null, trace: { start: { run: made } }, ...stage });
+  assert.equal(words({ isOwn: true }), "your last run");
+  assert.equal(words({ recording: "five" }), "a recorded run (AMD EPYC, 2 threads)");
+  assert.equal(words({}), "an opened run (AMD EPYC, 2 threads)");
+  assert.equal(words({}, { ...run, watched: { server: "lab" } }), "a run of the server lab");
 });

@@ -7,7 +7,7 @@ import { WhatIfSection } from "./lab_what_if.js";
 import { GrowingLines } from "../common/ndjson.js";
 import { Chart } from "../common/plotly_chart.js";
 import { saveFile } from "../stage/share.js";
-import { share, timeLeft, times } from "../common/words.js";
+import { isSlower, share, timeLeft, times } from "../common/words.js";
 
 const ALL_CONDITIONS = "contrasts";
 const BATCHES = "throughput";
@@ -197,7 +197,7 @@ class SweepSection {
       heading.scope = "row";
       const cells = figures.map((text) => element("td", "", text));
       for (const cell of cells.slice(3)) cell.dataset.wide = "";
-      cells[0].toggleAttribute("data-slower", event.point.speedup < 1);
+      cells[0].toggleAttribute("data-slower", isSlower(event.point.speedup));
       this.roles["sweep-rows"].append(element("tr", "", heading, ...cells));
       this.chart.show(event.chart);
     }

@@ -1,11 +1,12 @@
-// The sections of the lab that need no job: the theory, and the best draft lengths of the last run.
+// The sections of the lab that need no job: the theory, and the best draft lengths of the run on the stage.
 
 import { rolesOf } from "../common/dom.js";
 import { Chart } from "../common/plotly_chart.js";
+import { sourceWords } from "../stage/recordings.js";
 import { stageOfPage } from "../stage/stage.js";
 import { bestDraftLength, expectedTokens, roundCost, theoreticalSpeedup } from "./theory.js";
 import { fillTheory } from "./theory_chart.js";
-import { share, times } from "../common/words.js";
+import { isSlower, share, times } from "../common/words.js";
 
 const PATH = "../specdemo-lab";
 export const NO_RUN = "No run has finished yet. Start a run or play a recording in the tab Run.";
@@ -23,17 +24,27 @@ export class RunOnStage {
     this.trace = null;
   }
 
-  /** Resolves to `{ point, oracle, what_if }`, or to null without a finished run. Rejects with the server's sentence. */
+  /**
+   * Resolves to `{ point, oracle, what_if, source }`, where `source` are the `sourceWords` of the run, or to null without a
+   * finished run. Rejects with the server's sentence.
+   */
   async look() {
-    const { trace, recording } = stageOfPage() ?? {};
-    if (!trace?.end) return null;
-    if (trace !== this.trace) {
-      this.trace = trace;
-      this.answer = recording
-        ? answerFrom(new URL(`${this.url}/${encodeURIComponent(recording)}.json`))
-        : answerFrom(this.url, { method: "POST", body: JSON.stringify(trace.file()) });
+    const stage = stageOfPage();
+    if (!stage?.trace.end) return null;
+    if (stage.trace !== this.trace) {
+      this.trace = stage.trace;
+      this.answer = this.answerOn(stage);
     }
     return this.answer;
+  }
+
+  async answerOn(stage) {
+    const { trace, recording } = stage;
+    const source = sourceWords(stage);
+    const answer = recording
+      ? answerFrom(new URL(`${this.url}/${encodeURIComponent(recording)}.json`))
+      : answerFrom(this.url, { method: "POST", body: JSON.stringify(trace.file()) });
+    return { ...(await answer), source };
   }
 }
 
@@ -67,10 +78,11 @@ export class TheorySection {
     return this.refresh();
   }
 
-  /** Mark the last run on the surface. Resolves to true if there is one. */
+  /** Mark the run on the surface. Resolves to true if there is one. */
   async mark() {
-    this.point = (await this.run.look())?.point ?? null;
-    if (this.point) this.tell(runWords(this.point));
+    const answer = await this.run.look();
+    this.point = answer?.point ?? null;
+    if (this.point) this.tell(runWords(this.point, answer.source));
     return Boolean(this.point);
   }
 
@@ -78,7 +90,7 @@ export class TheorySection {
     this.roles["run-told"].textContent = words;
   }
 
-  /** Set the sliders to the last run. */
+  /** Set the sliders to the run. */
   async take() {
     try {
       if (!(await this.mark())) return this.tell(NO_RUN);
@@ -103,7 +115,7 @@ export class TheorySection {
     const maxK = Number(this.sliders.get("k").max);
     const best = bestDraftLength(point, maxK);
     roles["theory-speedup"].textContent = times(speedup);
-    roles["theory-speedup"].toggleAttribute("data-slower", speedup < 1);
+    roles["theory-speedup"].toggleAttribute("data-slower", isSlower(speedup));
     roles["theory-tokens"].textContent = expectedTokens(point).toFixed(2);
     roles["theory-cost"].textContent = roundCost(point).toFixed(2);
     roles["theory-best"].textContent = best.k ? String(best.k) : "none";
@@ -120,13 +132,13 @@ export function slidersOf({ alpha, k, c, growth }, reach) {
 }
 
 /** A sentence that compares a run's measured speedup with the theory. */
-export function runWords({ alpha, k, c, speedup, s_theory: theory }) {
+export function runWords({ alpha, k, c, speedup, s_theory: theory }, source) {
   const measured = speedup === null ? "" : `measured speedup ${times(speedup)}, `;
   const settings = `α ${share(alpha)}, k ${Number(k.toFixed(1))}, c ${Number(c.toFixed(3))}`;
-  return `The last run (${settings}): ${measured}theoretical speedup ${times(theory)}.`;
+  return `The star marks ${source}: ${settings}, ${measured}theoretical speedup ${times(theory)}.`;
 }
 
-/** The section that shows the last run with the best length of each draft, known in hindsight. */
+/** The section that shows the run with the best length of each draft, known in hindsight. */
 export class OracleSection {
   constructor(node, base, run) {
     this.roles = rolesOf(node);
@@ -139,7 +151,7 @@ export class OracleSection {
     const { roles } = this;
     try {
       const answer = await this.run.look();
-      roles["oracle-told"].textContent = answer?.oracle.sentence ?? NO_RUN;
+      roles["oracle-told"].textContent = answer ? `Computed from ${answer.source}. ${answer.oracle.sentence}` : NO_RUN;
       if (!answer) return;
       roles["oracle-figures"].hidden = false;
       roles["oracle-cost"].textContent = times(answer.oracle.s_cost);

@@ -1,10 +1,10 @@
-// The section of the lab that applies other conditions to the last run. The server replays the rounds with other draft
+// The section of the lab that applies other conditions to the run on the stage. The server replays the rounds with other draft
 // lengths (records/what_if.py); this module applies the conditions to their times.
 
 import { rolesOf } from "../common/dom.js";
 import { NO_RUN, whenSeen } from "./lab_theory.js";
 import { Chart } from "../common/plotly_chart.js";
-import { times } from "../common/words.js";
+import { isSlower, times } from "../common/words.js";
 
 const AS_DRAFTED = 0; // the draft length that stands for the lengths of the run
 const CHOSEN = "chosen"; // the trace with the point of the sliders; the other traces are named by the draft time
@@ -34,9 +34,9 @@ export function speedupOf(rounds, draft, delayS, aloneS) {
   return aloneS / seconds.reduce((sum, part) => sum + part, 0);
 }
 
-/** The round trip in seconds at which the speedup is 1; null if it is below 1 without any. */
+/** The round trip in seconds at which the speedup is 1; null if the run is slower without any. */
 export function breakEvenDelay(rounds, draft, aloneS) {
-  if (speedupOf(rounds, draft, 0, aloneS) < 1) return null;
+  if (isSlower(speedupOf(rounds, draft, 0, aloneS))) return null;
   let [low, high] = [0, aloneS]; // no run with such a round trip is faster than the target alone
   for (let step = 0; step < STEPS; step += 1) {
     const middle = (low + high) / 2;
@@ -75,7 +75,7 @@ export class WhatIfSection {
     document.addEventListener("sd-moment", () => node.checkVisibility() && this.look());
   }
 
-  /** Take the last run of the page, unless it is shown already. */
+  /** Take the run of the page, unless it is shown already. */
   async look() {
     try {
       const answer = await this.run.look();
@@ -111,14 +111,14 @@ export class WhatIfSection {
     showSlider(delay, `${delayMs} ms`);
     showSlider(length, k === AS_DRAFTED ? "as in the run" : String(k));
     roles["what-if-speedup"].textContent = times(speedups[1]);
-    roles["what-if-speedup"].toggleAttribute("data-slower", speedups[1] < 1);
+    roles["what-if-speedup"].toggleAttribute("data-slower", isSlower(speedups[1]));
     roles["what-if-even"].textContent = even === null ? "none: slower even at 0 ms" : `${(1000 * even).toFixed(1)} ms`;
     roles["what-if-best"].textContent = `${best.k} (${times(best.speedup)})`;
     const trip = delayMs ? ["Without drafts, the target needs no round trips."] : [];
     const drawn = lengths.filter((other) => other.k !== AS_DRAFTED);
     const isHiddenFree = drawn.every((other) => speedup(other.expected, "hidden") === speedup(other.expected, "free"));
     const same = isHiddenFree ? [`In each round, drafting takes no longer than verification${delayMs ? " and the round trip" : ""}, so the curves “hidden” and “free” coincide.`] : [];
-    roles["what-if-words"].textContent = [CHOICE_WORDS[draft], ...trip, ...same, certaintyWords(k, low, high, unknown)].join(" ");
+    roles["what-if-words"].textContent = [`Estimated from ${answer.source}.`, CHOICE_WORDS[draft], ...trip, ...same, certaintyWords(k, low, high, unknown)].join(" ");
     return this.chart.show(this.figures, ({ data }) => {
       for (const trace of data) {
         const points = trace.uid === CHOSEN ? [] : drawn;

@@ -4,6 +4,7 @@ import { button, element, recall, remember, write } from "../common/dom.js";
 import { noteLesson } from "../common/page.js";
 import { showProof } from "../proof/proof.js";
 import { rateWords } from "./rates.js";
+import { sourceWords } from "../stage/recordings.js";
 import { classLink } from "../stage/share.js";
 import { stageOfPage } from "../stage/stage.js";
 
@@ -86,8 +87,10 @@ class Lessons {
 
   /** Fill in the table of acceptance rates with the values of the run on the stage. */
   showRates() {
-    const words = rateWords(stageOfPage()?.trace);
+    const stage = stageOfPage();
+    const words = rateWords(stage?.trace);
     for (const node of this.root.querySelectorAll("[data-rate]")) write(node, words[node.dataset.rate]);
+    write(this.root.querySelector("[data-rate-source]"), stage?.trace.end ? sourceWords(stage) : "one run");
   }
 
   answer(button) {

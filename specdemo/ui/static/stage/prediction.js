@@ -4,13 +4,17 @@
 import { element, onSubmit, PHONE_PX, recall, remember, rolesOf, write } from "../common/dom.js";
 import { currentTab, openTab } from "../common/page.js";
 import { announceMeasured, announceMeasuring } from "../learn/quiz.js";
+import { sum } from "./charts.js";
 import { stageOfPage } from "./stage.js";
 import { SPECULATIVE } from "./trace.js";
-import { isSlower, roundWords, times } from "../common/words.js";
+import { isSlower, roundWords, share, times } from "../common/words.js";
 
 const KEY = "specdemo-prediction"; // set once the card has been answered or skipped
 const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
 const LENGTH = 4; // the draft length k that the questions name
+const SHORT = 1; // the draft length to try after a slow run
+const LONG = 12; // and after a fast one
+const MARGIN = 1.1; // relative difference in speed of two identical runs on a busy machine
 const BUSY = "Another run is in progress; wait until that run ends.";
 const SETUP = `Draft length k = ${LENGTH}.`;
 
@@ -43,22 +47,65 @@ function roundedOrNull(value) {
 
 /** The predictions, as indices of options, compared with the figures of the run. */
 export function comparisonWords(answers, totals) {
-  const { speedup, identical } = totals;
-  const speed = speedup === null ? "" : `${times(speedup)} the speed, `;
-  return `${predictionWords(answers)} Measured: ${speed}${acceptedWords(totals)} accepted.${identical ? " Same text." : ""}`;
+  const { speedup, alpha_compared: alpha } = totals;
+  const speed = speedup === null ? "" : `${times(speedup)}, `;
+  // The page shows α too, which is higher because tokens after a rejected one are not compared.
+  const rate = alpha === null ? "" : ` (α ${share(alpha)}: compared tokens only)`;
+  return `${predictionWords(answers)} Measured: ${speed}${acceptedWords(totals, LENGTH)} accepted${rate}.`;
 }
 
 function predictionWords([speed, count]) {
-  return `Predicted: ${PREDICTIONS[0].options[speed].toLowerCase()}, ${count} of ${LENGTH} draft tokens accepted.`;
+  return `Predicted: ${PREDICTIONS[0].options[speed].toLowerCase()}, ${count} of ${LENGTH} accepted.`;
 }
 
-function acceptedWords(totals) {
-  return `${meanAccepted(totals).toFixed(1)} of ${LENGTH}`;
+function acceptedWords(totals, length) {
+  return `${meanAccepted(totals).toFixed(1)} of ${length}`;
 }
 
-function measuredWords(totals) {
+function measuredWords(totals, length) {
   const speed = totals.speedup === null ? "" : `, at ${times(totals.speedup)} the speed of the target alone`;
-  return `Measured: ${acceptedWords(totals)} draft tokens accepted per round${speed}.`;
+  return `Measured: ${acceptedWords(totals, length)} draft tokens accepted per round${speed}.`;
+}
+
+/** The result of a second run, with draft length `length`, next to the speedup of the first one. */
+export function triedWords(length, totals, before) {
+  const speed = before === null ? "" : ` With k = ${LENGTH}: ${times(before)}.`;
+  return `k = ${length}. ${measuredWords(totals, length)}${speed}`;
+}
+
+/**
+ * The draft length of a second run, with the words of its button. They promise a result only if an estimate is clear:
+ * `estimate(length)` is a speedup, or null if it is unknown.
+ */
+export function nextTry({ speedup }, estimate) {
+  const wasSlower = isSlower(speedup);
+  const length = wasSlower ? SHORT : LONG;
+  const expected = speedup === null ? null : estimate(length);
+  if (expected !== null && wasSlower && !isSlower(expected / MARGIN)) return { length, words: `Make it faster: k = ${length}` };
+  if (expected !== null && !wasSlower && isSlower(expected * MARGIN)) return { length, words: `Make it slower: k = ${length}` };
+  return { length, words: `Try k = ${length}` };
+}
+
+/**
+ * The estimated speedup of a finished run, given as a `Trace`, if all its drafts had `length` tokens: from the mean times
+ * of its own rounds, the measured v(n), and its acceptance rate at each position (α if none was compared there). Null
+ * without these figures.
+ */
+export function estimatedSpeedup(trace, length) {
+  const { totals } = trace.end;
+  const { accepted_by_position: accepted, compared_by_position: compared, alpha_compared: alpha } = totals;
+  const drafted = trace.entries(SPECULATIVE).map(({ round }) => round.drafted.length);
+  const v = trace.start.run.calibration?.v ?? [];
+  if (alpha === null || !totals.baseline_tokens || length >= v.length) return null;
+  let [survival, tokens] = [1, 1]; // the probability that all draft tokens so far are accepted, and the expected tokens
+  for (let place = 0; place < length; place += 1) {
+    survival *= compared[place] ? accepted[place] / compared[place] : alpha;
+    tokens += survival;
+  }
+  const draftS = (length * totals.draft_s) / sum(drafted);
+  const verifyS = (v[length] * totals.verify_s) / sum(drafted.map((count) => v[count]));
+  const roundS = draftS + verifyS + totals.other_s / totals.passes;
+  return (tokens * totals.baseline_seconds) / totals.baseline_tokens / roundS;
 }
 
 const TOURED_ROUNDS = 2;
@@ -131,7 +178,9 @@ class Prediction {
     this.roles = rolesOf(root);
     this.run = run;
     this.isDone = !asks || recall(KEY) !== null;
-    this.expected = null; // what was predicted of the next run: `{ answers }`, or `{ name }` of a question to a class
+    // The next run: `{ answers }` to the card, `{ name }` of a question to a class, or `{ length, speedup }` of a second
+    // run with another draft length, after a first one with this speedup.
+    this.expected = null;
     this.current = null; // the same for the run on the stage, with its `trace`
     const { roles } = this;
     roles.questions.append(...PREDICTIONS.map(questionField));
@@ -183,30 +232,32 @@ class Prediction {
   }
 
   start(expected, prompt) {
-    this.expected = { ...expected, before: stageOfPage().trace };
-    this.run(LENGTH, prompt);
+    this.expected = { length: LENGTH, ...expected, before: stageOfPage().trace };
+    this.roles.next.hidden = true;
+    this.run(this.expected.length, prompt);
   }
 
   follow() {
     const stage = stageOfPage();
     const { expected } = this;
-    if (expected && stage.live && stage.trace !== expected.before) this.begin(stage);
+    if (expected && stage.isOwn && stage.trace !== expected.before) this.begin(stage);
     if (!this.current) return;
     const { trace } = stage;
     const { state } = stage.root.dataset;
     if (trace !== this.current.trace) this.leave();
     else if (state === "error" || trace.end?.finish === "stopped") this.fail(stage.notice.error);
-    else if (state === "ended") this.compare(trace.end.totals);
+    else if (state === "ended") this.compare(trace);
   }
 
   begin(stage) {
-    const { answers, name } = this.expected;
+    this.current = { ...this.expected, trace: stage.trace, isCompared: false };
     this.expected = null;
-    this.current = { answers, name, trace: stage.trace, isCompared: false };
-    stage.tour = new Tour(stage.trace, (caption) => {
-      this.say(caption || this.predictedWords());
-      stage.transport.showState();
-    });
+    if (this.current.length === LENGTH) {
+      stage.tour = new Tour(stage.trace, (caption) => {
+        this.say(caption || this.predictedWords());
+        stage.transport.showState();
+      });
+    }
     this.say(this.predictedWords());
     this.roles.next.hidden = true;
     this.showLine(true);
@@ -214,21 +265,24 @@ class Prediction {
   }
 
   predictedWords() {
-    const { answers } = this.current;
-    return answers ? predictionWords(answers) : "The class has predicted this run.";
+    const { answers, name, length } = this.current;
+    if (name) return "The class has predicted this run.";
+    return answers ? predictionWords(answers) : `Running with k = ${length}.`;
   }
 
-  compare(totals) {
-    const { answers, name, isCompared } = this.current;
+  compare(trace) {
+    const { answers, name, length, speedup, isCompared } = this.current;
+    const { totals } = trace.end;
     if (isCompared) return; // the end is shown again
     this.current.isCompared = true;
     if (answers) {
-      const [aim, length] = isSlower(totals.speedup) ? ["faster", 1] : ["slower", 12];
-      this.offer(comparisonWords(answers, totals), `Run with k = ${length}: ${aim}?`, () => this.run(length));
-    } else this.offer(measuredWords(totals), "Show the students' answers", () => openTab("class"));
+      const next = nextTry(totals, (tried) => estimatedSpeedup(trace, tried));
+      this.offer(comparisonWords(answers, totals), next.words, () => this.start({ length: next.length, speedup: totals.speedup }));
+    } else if (!name) this.say(triedWords(length, totals, speedup));
+    else this.offer(measuredWords(totals, length), "Show the students' answers", () => openTab("class"));
     if (!name) return;
     const option = PREDICTIONS.find((question) => question.name === name).option(totals);
-    announceMeasured(name, { verdict: { option, why: measuredWords(totals) } });
+    announceMeasured(name, { verdict: { option, why: measuredWords(totals, length) } });
   }
 
   offer(words, next, act) {

@@ -9,7 +9,6 @@ import { runSettings } from "../common/words.js";
 const PATH = "../specdemo-traces";
 const LAST_RUN_KEY = "specdemo-last-run";
 const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
-const ARRIVAL_WORDS = "Recorded earlier.";
 const INVITATION = " Press Run for your own.";
 const LINK_WORDS = "Press Run to start the linked run. Recording shown now:";
 
@@ -38,6 +37,14 @@ async function eventsFrom(response) {
   throw new Error(error ?? `The server did not send the run (status ${response.status}); try again.`);
 }
 
+/** The run on the stage in words: "your last run", or where another run comes from and what computed it. */
+export function sourceWords({ isOwn, recording, trace }) {
+  if (isOwn) return "your last run";
+  const { device, watched } = trace.start.run;
+  if (watched) return `a run of the server ${named(watched.server)}`;
+  return `${recording ? "a recorded" : "an opened"} run (${named(device)})`;
+}
+
 /** True if the parameters of an address name settings of a run. */
 export function hasSettings(asked) {
   return tables.linked.some((name) => asked.has(name));
@@ -60,7 +67,8 @@ export class Arrival {
 
   /** Play the recording of the prompt in the widgets. */
   async show() {
-    if (await this.play(this.name)) this.say(ARRIVAL_WORDS, INVITATION);
+    if (!(await this.play(this.name))) return;
+    this.say(`Recorded on ${this.stage.trace.start.run.device}.`, INVITATION);
   }
 
   /** Play a recording until the visitor repeats the run whose settings a link has set. */
@@ -68,7 +76,6 @@ export class Arrival {
     if (!(await this.play(recording))) return;
     this.say(LINK_WORDS);
     this.stage.source.load.hidden = true; // it would replace the settings of the link
-    this.stage.roles["source-words"].hidden = true; // there is no room for them, and the "?" has them
   }
 
   /** Play a recording, unless the visitor has started another run. With reduced motion its end is shown at once. */
@@ -84,6 +91,7 @@ export class Arrival {
     live.dataset.only = "live";
     this.note.replaceChildren(words, live);
     this.stage.roles.source.prepend(this.note);
+    this.stage.roles["source-words"].hidden = true; // there is no room for them, and the "?" has them
   }
 
   leave() {
@@ -109,7 +117,7 @@ export class Source {
     // The widgets have the settings of a visitor's own run, and those of the first recording.
     load.hidden = !run || stage.live || stage.recording === stage.arrival.name;
     if (!load.hidden) load.href = linkTo(location.href, run, null);
-    back.hidden = stage.live || stage.root.dataset.kept === "true" || !storedRun();
+    back.hidden = stage.live || stage.isOwn || !storedRun();
     for (const node of [prompt, words, help, clear]) node.hidden = !run;
     if (run) {
       prompt.textContent = `“${named(run.config.prompt)}”`;
@@ -146,14 +154,13 @@ export class LastRun {
     if (!text) return false;
     const { stage } = this;
     try {
-      stage.load(text, null);
+      stage.load(text, null, true);
       stage.player.seekEnd();
     } catch {
       this.drop(); // it is damaged, or another version of the page has stored it
       return false;
     }
     stage.root.dataset.kept = "true";
-    stage.source.show(stage.trace.start.run);
     stage.roles.source.prepend(this.note);
     return true;
   }

@@ -156,6 +156,7 @@ class Stage {
     if (first.every(({ type }) => type === "start")) return [];
     this.begin();
     this.live = true;
+    this.isOwn = !first.some(({ run }) => run?.watched);
     return first;
   }
 
@@ -168,11 +169,13 @@ class Stage {
   }
 
   /**
-   * Begin a run whose events do not come from the component. `recording` is the name of a built-in recording, or null.
+   * Begin a run whose events do not come from the component. `recording` is the name of a built-in recording, or null;
+   * `isOwn` is true for a run that this visitor made earlier.
    */
-  beginOf(recording) {
+  beginOf(recording, isOwn = false) {
     this.begin();
     this.recording = recording;
+    this.isOwn = isOwn;
     if (recording) this.root.dataset.recording = recording;
   }
 
@@ -183,9 +186,9 @@ class Stage {
     this.root.scrollIntoView({ behavior: smooth ? "smooth" : "auto", block: "start" });
   }
 
-  /** Play a finished run, given its events as NDJSON. */
-  load(text, recording) {
-    this.beginOf(recording);
+  /** Play a finished run, given its events as NDJSON; see `beginOf`. */
+  load(text, recording, isOwn = false) {
+    this.beginOf(recording, isOwn);
     for (const event of parseEvents(text)) this.take(event);
     this.player.play();
   }
@@ -225,6 +228,7 @@ class Stage {
     this.awaited = null; // the events of a run that has no tokens yet
     this.claim = {}; // changes when another run takes the stage
     this.recording = null;
+    this.isOwn = false; // true for a run that this visitor made with the page's models
     for (const note of [this.lastRun, this.arrival]) note.leave();
     delete this.root.dataset.recording;
     this.source.show(null);
@@ -262,7 +266,7 @@ class Stage {
       if (event.pieces) this.pieces.add(event.pieces, event.specials);
       if (event.type === "start") this.start(event);
       if (event.type === "end" && event.finish === "stopped") this.player.seekEnd();
-      if (event.type === "end" && this.live) keepRun(this.trace.events);
+      if (event.type === "end" && this.live && this.isOwn) keepRun(this.trace.events);
     }
   }
 
