@@ -270,10 +270,10 @@ def test_a_job_with_odd_values_is_done_or_refused_in_a_sentence(visitor, still_w
         ("run", {"k": "four"}, "k must be a whole number"),
         ("run", {"pair": "nope"}, "Unknown pair of models 'nope'"),
         ("generate", {"mode": "shout"}, "mode must be"),
-        ("play", {"draft": " "}, "draft"),
+        ("play", {"draft": " "}, "The draft is empty"),
         ("prove", {"draws": 0}, "draws must be"),
-        ("measure", {"experiment": "nonsense"}, "nonsense"),
-        ("quiz", {"question": "three"}, "question must be"),
+        ("measure", {"experiment": "nonsense"}, "Unknown experiment"),
+        ("quiz", {"question": "three"}, "Unknown question 'three'"),
     ],
 )
 def test_a_bad_value_gets_the_sentence_of_its_check(visitor, name, wrong, fact):
