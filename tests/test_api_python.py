@@ -33,6 +33,8 @@ def test_importing_the_package_loads_no_torch_and_every_name_is_there():
         "assert all(map(callable, [StreamDecoder, UserError, compare, load_pair, speculate]))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match=r"^module 'specdemo' has no attribute 'specualte'$"):
+        specdemo.specualte  # noqa: B018
 
 
 def test_two_saved_models_make_a_pair(tmp_path_factory):
@@ -43,13 +45,6 @@ def test_two_saved_models_make_a_pair(tmp_path_factory):
     assert totals["identical"] and totals["alpha_compared"] > 0
     with pytest.raises(specdemo.UserError, match="choose a draft model for"):
         specdemo.load_pair(folders[0])
-
-
-def test_an_unknown_name_is_refused_like_any_modules():
-    with pytest.raises(AttributeError, match=r"^module 'specdemo' has no attribute 'specualte'$"):
-        specdemo.specualte  # noqa: B018
-    with pytest.raises(ImportError, match="specualte"):
-        from specdemo import specualte  # noqa: F401
 
 
 def test_rounds_arrive_one_by_one_and_give_the_targets_text(pair):
@@ -70,12 +65,12 @@ def test_a_comparison_is_a_whole_run_with_figures_that_can_be_saved(pair):
     assert set(run.lanes) == {SPECULATIVE, BASELINE}
 
 
-@pytest.mark.parametrize("function", [specdemo.speculate, specdemo.compare])
-def test_bad_settings_are_refused_at_once_in_a_sentence(pair, function):
-    with pytest.raises(specdemo.UserError, match=r"^k must be from 1 to 12, not 99\.$"):
-        function(pair, PROMPT, k=99)
-    with pytest.raises(specdemo.UserError, match=r"^Unknown setting 'temprature'; correct the name"):
-        function(pair, PROMPT, temprature=0.8)
+def test_bad_settings_are_refused_at_once(pair):
+    for function in (specdemo.speculate, specdemo.compare):
+        with pytest.raises(specdemo.UserError, match=r"^k must be from 1 to 12, not 99\.$"):
+            function(pair, PROMPT, k=99)
+        with pytest.raises(specdemo.UserError, match="Unknown setting 'temprature'"):
+            function(pair, PROMPT, temprature=0.8)
 
 
 def test_a_pair_without_a_draft_model_uses_prompt_lookup():

@@ -120,29 +120,23 @@ def test_a_space_installs_only_packages_that_the_page_imports():
     assert {"gradio", "torch"} <= imported
 
 
-def test_the_tested_versions_of_gradio_are_those_that_a_space_may_have():
-    (allowed,) = (one.specifier for one in requirements() if one.name == "gradio")
-    assert allowed == TESTED and of_the_readme("sdk_version") in allowed
-
-
-def test_an_untested_version_of_gradio_is_named_with_its_remedy(monkeypatch):
-    assert untested_version() is None
-    monkeypatch.setattr(gradio, "__version__", "6.99.0")
-    assert re.search(rf"^Gradio 6\.99\.0 is .* pip install 'gradio{TESTED}'\.$", untested_version())
-
-
 def of_the_readme(name):
     # The README's first lines configure a Space.
     return re.search(rf'^{name}: "?(.*?)"?$', (ROOT / "README.md").read_text(), re.MULTILINE).group(1)
 
 
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
-def test_every_torch_of_zero_gpu_is_allowed(python):
-    assert not [version for version in ZERO_GPU if version not in torch_of(python)]
+def test_a_space_has_a_tested_version_of_gradio_and_an_untested_one_is_named(monkeypatch):
+    (allowed,) = (one.specifier for one in requirements() if one.name == "gradio")
+    assert allowed == TESTED and of_the_readme("sdk_version") in allowed
+    assert untested_version() is None
+    monkeypatch.setattr(gradio, "__version__", "6.99.0")
+    assert re.search(rf"^Gradio 6\.99\.0 is .* pip install 'gradio{TESTED}'\.$", untested_version())
 
 
-def test_a_space_gets_no_torch_that_zero_gpu_lacks():
-    allowed = torch_of(of_the_readme("python_version"))
+def test_every_torch_of_zero_gpu_is_allowed_and_a_space_gets_no_other():
+    for python in ("3.11", "3.12", "3.13"):
+        assert not [version for version in ZERO_GPU if version not in torch_of(python)]
     newer = [f"2.{minor}.{patch}" for minor in range(11, 20) for patch in range(10)][1:]
+    allowed = torch_of(of_the_readme("python_version"))
     assert not [version for version in newer if version in allowed]
     assert "2.13.0" in torch_of("3.11"), "newer ones are allowed elsewhere"

@@ -1,21 +1,41 @@
-"""The command line end to end on a tiny pair."""
+"""The command line end to end on a tiny pair; its options correspond to the fields of ``RunConfig``."""
 
 import base64
 import json
-from dataclasses import replace
+from dataclasses import MISSING, asdict, fields, replace
 
 import pytest
+import torch
 from helpers.tiny import tiny_pair
 from helpers.tiny_runs import finished
 
 import specdemo.pairs.load
-from specdemo.cli.main import main
+from specdemo.cli.main import command_parser, main
+from specdemo.cli.options import RUN_FIELDS
 from specdemo.records import recordings
 from specdemo.records.figures import first_difference
+from specdemo.records.limits import SCRIPTED
+from specdemo.records.trace import Mode, Rule, RunConfig
 from specdemo.records.trace_file import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GENERATE = ["generate", "hello", "--raw", "--max-new-tokens"]
+OTHERWISE = {
+    "mode": (["--raw"], Mode.RAW),
+    "k": (["--k", "auto"], "auto"),
+    "temperature": (["--temperature", "0.5"], 0.5),
+    "top_k": (["--top-k", "7"], 7),
+    "top_p": (["--top-p", "0.9"], 0.9),
+    "rule": (["--rule", "shared-noise"], Rule.SHARED_NOISE),
+    "drafter": (["--drafter", "scripted"], SCRIPTED),
+    "script": (["--script", "abc"], "abc"),
+    "seed": (["--seed", "5"], 5),
+    "max_new_tokens": (["--max-new-tokens", "6"], 6),
+    "baseline": (["--baseline"], True),
+    "draft_alone": (["--draft-alone"], True),
+}
+LEFT_OUT = {"baseline": False, "rule": None}
+"""Options whose default differs from the field's; the rule depends on the temperature."""
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +114,6 @@ def test_a_harmful_trace_neither_reverses_text_nor_controls_the_terminal(capsys,
     assert "⟨U+202E⟩" in out and not set(harmful) - set("[2J") & set(out)
 
 
-def test_json_contains_the_whole_run(capsys):
-    main(["generate", "hi", "--max-new-tokens", "6", "--json", "-", "--temperature", "0.7"])
-    captured = capsys.readouterr()
-    run = load(captured.out)
-    assert run.config.prompt == "hi" and len(run.lanes["speculative"].ids) == 6
-    assert " instead of 6. " in captured.err
-
-
 def test_bench_writes_its_file_and_prints_the_table(capsys, tmp_path):
     prompts, out = tmp_path / "p.jsonl", tmp_path / "out.json"
     prompts.write_text('{"id": "a", "category": "facts", "mode": "raw", "prompt": "abc"}\n')
@@ -127,6 +139,28 @@ def test_replay_shows_a_builtin_recording_by_its_name(capsys, tmp_path, monkeypa
     assert "target passes instead of 24" in capsys.readouterr().out
     assert main(["replay", "other"]) == 2
     assert "Cannot read other: No such file or directory; choose a trace" in capsys.readouterr().err
+
+
+def test_every_field_of_a_run_has_an_option_with_its_default():
+    options = vars(command_parser().parse_args(["generate", "hello"]))
+    defaults = {field.name: field.default for field in fields(RunConfig)} | LEFT_OUT
+    assert {name: options[name] for name in defaults} == {**defaults, "prompt": "hello"}
+    assert [name for name, default in defaults.items() if default is MISSING] == ["prompt"]
+
+
+def test_a_run_uses_all_options_and_json_contains_it_whole(monkeypatch, capsys):
+    assert set(OTHERWISE) == set(RUN_FIELDS) - {"prompt"}
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    arguments = [word for words, _ in OTHERWISE.values() for word in words]
+    assert main(["generate", "hello", *arguments, "--threads", "3", "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    run = load(captured.out)
+    assert asdict(run.config) == {
+        "prompt": "hello",
+        **{name: value for name, (_, value) in OTHERWISE.items()},
+    }
+    assert len(run.lanes["speculative"].ids) == 6 and "target passes" in captured.err
+    assert torch.get_num_threads() == 3 and run.device.endswith(", 3 threads")
 
 
 def test_the_options_for_models_arrive_at_the_loader(monkeypatch, pair):

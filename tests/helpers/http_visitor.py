@@ -87,3 +87,10 @@ def request_from(address: str | None, session: str | None, **more: Any) -> gr.Re
     """Return a request as Gradio passes it to a function; None is an unknown address or no session."""
     scope = {"type": "http", "headers": [], "client": address and (address, 1), **more}
     return gr.Request(Request(scope), session_hash=session)
+
+
+def served(page: gr.Blocks, **options: Any) -> Iterator[str]:
+    """Yield the address of a page while it is served."""
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
+    yield address
+    page.close()

@@ -6,7 +6,6 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from helpers.http_visitor import HttpVisitor
@@ -73,10 +72,3 @@ def requests_of(count: int, tokens: int) -> list[dict[str, Any]]:
         | ({"temperature": 0.8, "rule": "rejection"} if place % 2 else {})
         for place in range(count)
     ]
-
-
-def resident_mb(process: int | str = "self") -> float:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    raise OSError(f"no memory told of process {process}")

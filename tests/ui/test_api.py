@@ -1,41 +1,41 @@
-"""The API endpoints through real clients: typed, described, bounded by the same limits as the page."""
+"""The API endpoints and the MCP tool ``generate`` through real clients: their descriptions and answers."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 from gradio_client import Client
-from gradio_client.exceptions import AppError
-from helpers.asking import ENDPOINTS, HAS_MCP
-from helpers.http_visitor import PLAIN
+from helpers.asking import HAS_MCP, MCP, tool_call
+from helpers.http_visitor import PLAIN, served
 from helpers.readme import example
 from helpers.replay import proved
 from helpers.stand_in import planted
 from helpers.tiny import service_of, tiny_pair
 from helpers.visitor import served_at_last
+from helpers.waiting import PATIENCE_S, until
 
 import specdemo
 from specdemo.quiz.questions import QUESTIONS
-from specdemo.records.limits import DRAFTERS, SCRIPTED, UserError
+from specdemo.records.limits import DRAFTERS, SCRIPTED
 from specdemo.records.trace import SPECULATIVE
+from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
+from specdemo.ui import streams
 from specdemo.ui.api_endpoints import AnswerSoFar, Figures, with_mcp
+from specdemo.ui.http.visitors import visitor_of
 from specdemo.ui.page import build_page, launch_options
 
 RUN = {"prompt": "The capital of France is", "mode": "raw", "k": 4, "max_new_tokens": 32}
 GENERATE = {"prompt": "abc <s>", "mode": "raw", "k": 3, "max_new_tokens": 12}
 
 
-def client_of(url: str) -> Iterator[Any]:
-    client = Client(url, verbose=False)
-    yield client
-    client.close()  # or it goes on asking for a server that is gone
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[Any]:
-    yield from client_of(url)
+def served_with_tools(page: Any) -> Iterator[str]:
+    """Yield the address of a page, with an MCP server if the package is installed."""
+    yield from served(page, **(with_mcp(page, launch_options()) if HAS_MCP else launch_options()))
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +45,23 @@ def pair() -> Any:
 
 @pytest.fixture(scope="module")
 def live_url(pair: Any) -> Iterator[str]:
-    """Yield the address of a page around the real service, with an MCP server if the package is installed."""
-    page = build_page(service_of(pair))
-    options = with_mcp(page, launch_options()) if HAS_MCP else launch_options()
-    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
-    yield address
-    page.close()
+    yield from served_with_tools(build_page(service_of(pair)))
+
+
+@pytest.fixture(scope="module")
+def replay_url(replay: Any) -> Iterator[str]:
+    yield from served_with_tools(build_page(replay))
+
+
+def client_of(url: str) -> Iterator[Any]:
+    client = Client(url, verbose=False)
+    yield client
+    client.close()  # or it goes on asking for a server that is gone
+
+
+@pytest.fixture(scope="module")
+def client(replay_url: str) -> Iterator[Any]:
+    yield from client_of(replay_url)
 
 
 @pytest.fixture(scope="module")
@@ -95,27 +106,6 @@ def test_proofs_quiz_and_measurements_return_their_events(client, service):
 
     events = events_of(client, "/measure", experiment="overhead", max_new_tokens=4)
     assert [event["type"] for event in events] == ["experiment", "point", "point", "end"]
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "wrong"),
-    [
-        ("run", {"k": "four"}),
-        ("generate", {"mode": "shout"}),
-        ("play", {"draft": " "}),
-        ("prove", {"draws": 0}),
-        ("measure", {"experiment": "nonsense"}),
-        ("quiz", {"question": "three"}),
-    ],
-)
-def test_a_bad_value_gets_the_sentence_of_its_check(client, service, endpoint, wrong):
-    values = {**ENDPOINTS[endpoint].good, **wrong}
-    with pytest.raises(UserError) as sentence:
-        ENDPOINTS[endpoint].parse(values)
-    with pytest.raises(AppError) as refused:
-        client.predict(**values, api_name=f"/{endpoint}")
-    assert str(refused.value) == str(sentence.value)
-    assert service.requests == []
 
 
 PARAMETERS = {
@@ -181,22 +171,14 @@ def test_generated_text_grows_during_the_run(pair):
     assert growing[0]["totals"] is None and growing[-1]["sentence"] == "" != last["sentence"]
 
 
-def test_control_tokens_are_no_text():
-    pieces = {1: "PC9zPg==", 2: "w6k="}
-    start = {"type": "start", "run": {"device": "d", "pair": {}}, "pieces": pieces, "specials": [1]}
-    emitted = [
-        {"drafted": [{"id": 2, "status": "accepted"}, {"id": 2, "status": "discarded"}]},
-        {"drafted": []},
-    ]
-    totals = dict.fromkeys(Figures.__annotations__)
-    rounds = [
-        {"type": "round", "lane": lane, "round": round_ | {"emission": {"id": 1}}, "totals": totals}
-        for round_ in emitted
-        for lane in ("speculative", "baseline")
-    ]
-    answer = AnswerSoFar()
-    for event in (start, *rounds):
-        answer.add(event)
+def test_control_tokens_discarded_tokens_and_other_lanes_are_no_text():
+    drafted = [{"id": 2, "status": "accepted"}, {"id": 2, "status": "discarded"}]
+    pieces = {"pieces": {1: "PC9zPg==", 2: "w6k="}, "specials": [1], "run": {"device": "d", "pair": {}}}
+    answer, totals = AnswerSoFar(), dict.fromkeys(Figures.__annotations__)
+    answer.add({"type": "start", **pieces})
+    for lane in ("speculative", "baseline"):
+        done = {"drafted": drafted, "emission": {"id": 1}}
+        answer.add({"type": "round", "lane": lane, "round": done, "totals": totals})
     assert answer.copy()["text"] == "é"
 
 
@@ -207,11 +189,99 @@ def test_the_readme_s_client_example_works(live_url, capsys):
     assert int(printed.splitlines()[-1].removesuffix(" events so far")) > 10
 
 
-def test_a_client_that_disconnects_ends_its_run(url, service):
+def test_a_client_that_disconnects_ends_its_run(replay_url, service):
     service.gap_s = 0.1
     values = ["abc", "raw", "draft-model", 3, 0, None, 12, 0, 0, 1, ""]
-    joined = PLAIN.post(f"{url}gradio_api/call/generate", json={"data": values})
-    with PLAIN.stream("GET", f"{url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
+    joined = PLAIN.post(f"{replay_url}gradio_api/call/generate", json={"data": values})
+    with PLAIN.stream("GET", f"{replay_url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
         assert any(service.served > 2 for _ in reply.iter_lines())
     rounds = sum(event["type"] == "round" for event in service.replayed)
     assert 2 < served_at_last(service) < rounds
+
+
+needs_mcp = pytest.mark.skipif(not HAS_MCP, reason="the package mcp is not installed (gradio[mcp])")
+
+
+def in_tool_session(url: str, *calls: tuple[str, dict[str, Any]]) -> Any:
+    """Return the listed tools, and the replies to calls of tools."""
+
+    async def session() -> Any:
+        from mcp import ClientSession
+        from mcp.client.streamable_http import streamable_http_client
+
+        async with (
+            streamable_http_client(f"{url}gradio_api/mcp/") as (read, write, _),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            listed = await session.list_tools()
+            return listed.tools, *[await session.call_tool(*call) for call in calls]
+
+    return asyncio.run(session())
+
+
+@needs_mcp
+def test_the_one_tool_is_generate_and_it_is_described(live_url):
+    (tool,), unknown, bad = in_tool_session(
+        live_url, ("run", {"prompt": "x"}), ("generate", {**GENERATE, "rule": "rejection"})
+    )
+    assert tool.name == "generate" and tool.description.startswith("Write a text by speculative decoding")
+    properties = tool.inputSchema["properties"]
+    assert tool.inputSchema["required"] == ["prompt"]
+    assert properties["k"]["anyOf"] == [{"type": "integer"}, {"const": "auto"}]
+    assert all(about["description"] for about in properties.values())
+    assert [one["name"] for one in PLAIN.get(f"{live_url}gradio_api/mcp/schema").json()] == ["generate"]
+    assert unknown.isError and "Unknown tool" in unknown.content[0].text
+    assert bad.isError and "needs a temperature" in bad.content[0].text
+
+
+@needs_mcp
+def test_a_tool_call_returns_the_answer_of_the_endpoint_and_counts_towards_its_address(
+    live_url, live_client, monkeypatch
+):
+    seen = []
+
+    def noted(request: Any) -> Any:
+        seen.append(visitor_of(request))
+        return seen[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(streams, "visitor_of", noted)
+        _, reply = in_tool_session(live_url, ("generate", GENERATE))
+    assert seen == [Visitor("127.0.0.1")], "and not to the one session of all tool calls"
+    answer = json.loads(reply.content[0].text)
+    assert answer["text"] == live_client.predict(**GENERATE, api_name="/generate")["text"]
+    assert not reply.isError and answer["totals"]["identical"] is True
+
+
+@contextmanager
+def tool_call_under_way(url: str) -> Iterator[httpx.Response]:
+    """Hold a call of the tool that is still running; hang up at the end."""
+    message = tool_call({"prompt": "x", "mode": "raw", "max_new_tokens": 32})
+    with (
+        httpx.Client(timeout=PATIENCE_S) as http,
+        http.stream("POST", f"{url}gradio_api/mcp/", json=message, headers=MCP) as reply,
+    ):
+        assert reply.status_code == 200
+        yield reply
+
+
+@needs_mcp
+def test_a_tool_call_that_hangs_up_ends_its_run_within_a_round(replay_url, service):
+    service.hold_at = 2
+    with tool_call_under_way(replay_url):
+        until(lambda: service.served == 2)
+    assert served_at_last(service) <= 3
+
+
+@needs_mcp
+def test_a_tool_call_that_hangs_up_ends_no_other(replay_url, service):
+    service.gap_s = 0.05
+    with tool_call_under_way(replay_url) as staying:
+        until(lambda: service.served > 1)
+        with tool_call_under_way(replay_url):
+            until(lambda: len(service.requests) == 2)
+        service.go_on()
+        events = [line.removeprefix("data: ") for line in staying.iter_lines() if line.startswith("data: ")]
+    answer = json.loads(json.loads(events[-1])["result"]["content"][0]["text"])
+    assert answer["sentence"] == service.replayed[-1]["sentence"] != "Stopped early."

@@ -1,8 +1,6 @@
 """One hostile client: the page around tiny models stays fast and available for others."""
 
 import json
-import os
-import signal
 import statistics
 import threading
 import time
@@ -10,14 +8,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from helpers.asking import HAS_MCP, MCP, tool_call
-from helpers.http_visitor import API, PLAIN, HttpVisitor
-from helpers.soak import serving
-from helpers.storm import resident_mb
+from helpers.http_visitor import API, PLAIN, HttpVisitor, served
 from helpers.tiny import service_of, tiny_pair
 from helpers.waiting import PATIENCE_S, until
 
@@ -29,7 +26,7 @@ from specdemo.ui.http.class_routes import PREFIX, class_routes
 from specdemo.ui.http.own_routes import health_route
 from specdemo.ui.page import build_page, launch_options
 
-SAMPLES = 15
+SAMPLES = 11
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 64}
 
 
@@ -41,9 +38,7 @@ def url() -> Iterator[str]:
     page = build_page(service)
     options = launch_options([health_route(service), *class_routes(Rooms())])
     options = with_mcp(page, options) if HAS_MCP else options
-    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
-    yield address
-    page.close()
+    yield from served(page, **options)
 
 
 @contextmanager
@@ -74,28 +69,19 @@ def health_s(url: str) -> float:
     return statistics.median(took)
 
 
-def shared_s(url: str) -> float:
-    """Return the median time of a reply while another thread of this process computes."""
-    with repeating(lambda: sum(range(10_000))):
-        return health_s(url)
-
-
 def lists(size: int) -> bytes:
     return b"[" + b"[]," * (size // 3) + b"[]]"
 
 
 TEACH = f"/{PREFIX}/CODE/teach"
 BODIES = {
-    "a megabyte of lists": (f"{API}/queue/join", b'{"data":%s}' % lists(990_000), 413),
-    "as many bytes as are taken": (f"{API}/queue/join", b'{"data":%s}' % lists(199_000), 400),
-    "as many lists as are taken": (f"{API}/call/run", b'{"data":%s}' % lists(3 * 7_000), 400),
-    "lists in a value": (f"{API}/call/v2/run", b'{"prompt":%s}' % lists(3 * 7_000), 200),
-    "lists for a tool": (f"{API}/mcp/", json.dumps(tool_call({"prompt": [[]] * 7_000})).encode(), 200),
-    "lists for a class": (TEACH, b'{"messages":%s}' % lists(3 * 29_000), 400),
-    "a megabyte for a class": (TEACH, b'{"messages":%s}' % lists(990_000), 400),
-    "a file of lists": ("/specdemo-traces", lists(15_900_000), 400),
-    "as many lists as a file may have": ("/specdemo-traces", lists(3 * 499_000), 400),
+    "a job": (f"{API}/queue/join", b'{"data":%s}' % lists(199_000), 400),
+    "a value": (f"{API}/call/v2/run", b'{"prompt":%s}' % lists(3 * 7_000), 200),
+    "a tool": (f"{API}/mcp/", json.dumps(tool_call({"prompt": [[]] * 7_000})).encode(), 200),
+    "a class": (TEACH, b'{"messages":%s}' % lists(3 * 29_000), 400),
+    "a file": ("/specdemo-traces", lists(3 * 499_000), 400),
 }
+"""The path, the body and the reply's status of requests with as many lists as are accepted, or more."""
 
 
 @pytest.fixture
@@ -108,8 +94,14 @@ def post(url: str) -> Iterator[Callable[[str], httpx.Response]]:
         http.post(f"/{PREFIX}/{room['code']}/end", json={}).raise_for_status()
 
 
-@pytest.mark.parametrize("name", [name for name in BODIES if HAS_MCP or "tool" not in name])
+def shared_s(url: str) -> float:
+    """Return the median time of a reply while another thread of this process computes."""
+    with repeating(lambda: sum(range(10_000))):
+        return health_s(url)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in BODIES if HAS_MCP or name != "a tool"])
 def test_health_is_quick_beside_a_client_that_posts(url, post, name):
     statuses, post_s = set(), []
 
@@ -126,9 +118,7 @@ def test_health_is_quick_beside_a_client_that_posts(url, post, name):
     assert statuses == {BODIES[name][2]}
 
 
-@pytest.mark.parametrize(
-    "name", ["as many bytes as are taken", "lists for a class", "as many lists as a file may have"]
-)
+@pytest.mark.parametrize("name", ["a job", "a class", "a file"])
 def test_health_is_answered_while_a_large_body_is_checked(url, post, name, monkeypatch):
     begun, answered = threading.Event(), threading.Event()
 
@@ -152,37 +142,30 @@ def run_to_end(visitor: HttpVisitor) -> None:
     assert visitor.outcomes(session, 1)[number]["success"]
 
 
-@pytest.mark.parametrize("presses", [60, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_pressing_stop_many_times_affects_nobody(url, presses):
+def test_pressing_stop_many_times_affects_nobody(url):
     visitor, session = HttpVisitor(url), uuid.uuid4().hex
     stops = [number for name, number in visitor.numbers.items() if name.startswith("stop")]
     number = visitor.join("run", RUN | {"max_new_tokens": 400}, session)
-    for _ in range(presses // len(stops)):
-        for stop in stops:
-            reply = visitor.post("run/predict", {"fn_index": stop, "data": [], "session_hash": session})
-            assert reply.status_code == 200, reply.text
+    for stop in stops * 20:
+        reply = visitor.post("run/predict", {"fn_index": stop, "data": [], "session_hash": session})
+        assert reply.status_code == 200, reply.text
     assert number in visitor.outcomes(session, 1)
     run_to_end(visitor)
     visitor.http.close()
 
 
+def resident_mb() -> float:
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
+
+
 def test_a_file_of_200_megabytes_is_refused_and_not_kept(url):
-    before = resident_mb(os.getpid())
+    before = resident_mb()
     parts = (b"[" * 1_000_000 for _ in range(200))
     try:
         status = httpx.post(f"{url}specdemo-traces", content=parts, timeout=PATIENCE_S).status_code
     except httpx.TransportError:  # the server hung up before everything was sent
         status = 413
     assert status == 413
-    assert resident_mb(os.getpid()) < before + 64
+    assert resident_mb() < before + 64
     run_to_end(HttpVisitor(url))
-
-
-@pytest.mark.slow
-def test_a_server_killed_in_the_middle_of_a_run_starts_again(tmp_path):
-    with serving(tmp_path / "first.log") as (address, process):
-        visitor = HttpVisitor(address)
-        visitor.join("run", RUN | {"max_new_tokens": 400}, uuid.uuid4().hex)
-        os.kill(process, signal.SIGKILL)
-    with serving(tmp_path / "second.log", port=visitor.http.base_url.port or 0) as (address, _):
-        run_to_end(HttpVisitor(address))

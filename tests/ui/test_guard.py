@@ -3,13 +3,14 @@
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
-from http.client import HTTPConnection, HTTPResponse
+from functools import cache
+from http.client import HTTPResponse
 from typing import Any
 
 import gradio as gr
 import httpx
 import pytest
-from helpers.http_visitor import PLAIN
+from helpers.http_visitor import PLAIN, served
 from helpers.stand_in import StandIn
 from helpers.waiting import PATIENCE_S
 from starlette.applications import Starlette
@@ -42,23 +43,21 @@ def _stream(kind: str, last: Exception | None) -> Any:
     return lambda _request: StreamingResponse(_parts(last), media_type=kind)
 
 
-class App(Starlette):
-    page: gr.Blocks
-
-    def get_blocks(self) -> gr.Blocks:
-        return self.page
+@cache
+def small_page() -> gr.Blocks:
+    with gr.Blocks() as page:
+        gr.Textbox()
+    return page
 
 
 def guarded(lifespan: Any, routes: Sequence[Route] = ()) -> TestClient:
     """Return a client of the guard around a small app."""
-    app = App(routes=routes, lifespan=lifespan)
-    app.root_path = ""
-    with gr.Blocks() as app.page:
-        gr.Textbox()
+    app: Any = Starlette(routes=routes, lifespan=lifespan)
+    app.root_path, app.get_blocks = "", small_page
     return TestClient(app, base_url="http://localhost")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     routes = [
         Route("/assets/broken", _broken),
@@ -71,37 +70,28 @@ def client() -> Iterator[TestClient]:
         yield client
 
 
-def sentence(reply: Any) -> str:
-    [error] = reply.json().values()
-    assert error.endswith(".") and error.isprintable()
-    return error
-
-
-@pytest.mark.parametrize(
-    ("path", "status", "error"),
-    [
-        ("fine", 200, None),
-        ("none", 404, guard.SENTENCES[404]),
-        ("teapot", 418, guard.OTHERWISE),
-        ("broken", 500, "The request failed inside the program; please try again."),
-    ],
-)
-def test_every_reply_has_the_headers_and_an_error_is_a_sentence_without_its_cause(
-    client, path, status, error
-):
-    reply = client.get(f"/assets/{path}")
-    assert reply.status_code == status and (not error or reply.json() == {"error": error})
-    assert reply.headers.items() >= HEADERS.items() and "camera=()" in reply.headers["permissions-policy"]
-    policy = reply.headers["content-security-policy"].split("; ")
-    expected = ("default-src 'self'", "connect-src 'self'", "object-src 'none'", "base-uri 'self'")
-    assert {*expected, "frame-ancestors 'self'"} <= set(policy)
+def test_every_reply_has_the_headers_and_an_error_is_a_sentence_without_its_cause(client):
+    expected = {"default-src 'self'", "connect-src 'self'", "object-src 'none'", "base-uri 'self'"}
+    failed = "The request failed inside the program; please try again."
+    errors = {"none": (404, guard.SENTENCES[404]), "teapot": (418, guard.OTHERWISE), "broken": (500, failed)}
+    for path, (status, error) in {"fine": (200, None), **errors}.items():
+        reply = client.get(f"/assets/{path}")
+        assert reply.status_code == status and (not error or reply.json() == {"error": error})
+        assert reply.headers.items() >= HEADERS.items() and "camera=()" in reply.headers["permissions-policy"]
+        policy = reply.headers["content-security-policy"].split("; ")
+        assert {*expected, "frame-ancestors 'self'"} <= set(policy)
+    for path in ("/assets/stream", "/assets/failing"):
+        reply = client.get(path)
+        assert (reply.status_code, reply.content) == (200, b"data: 1\n\n"), "a stream that fails just ends"
+    with pytest.raises(WebSocketDisconnect) as closed, client.websocket_connect(f"{API}/x"):
+        pass
+    assert closed.value.code == 1008
 
 
 @pytest.mark.parametrize(
     ("space", "names", "sources"),
     [
         ("", [], []),
-        ("me/demo", [], ["https://huggingface.co", "https://*.hf.space"]),
         ("", ["blog.example"], ["blog.example:*"]),
         ("me/demo", ["blog.example"], ["https://huggingface.co", "https://*.hf.space", "blog.example:*"]),
     ],
@@ -113,16 +103,10 @@ def test_a_space_s_hub_and_the_allowed_sites_may_frame_the_page(monkeypatch, spa
     assert policy.endswith("; " + " ".join(["frame-ancestors 'self'", *sources]))
 
 
-@pytest.mark.parametrize("path", ["/assets/stream", "/assets/failing"])
-def test_a_stream_that_fails_just_ends(client, path):
-    reply = client.get(path)
-    assert (reply.status_code, reply.content) == (200, b"data: 1\n\n")
-
-
 def test_a_body_is_bounded_without_a_content_length(url):
     parts = iter([b'{"event_id": "', b"x" * guard.MAX_BODY, b'"}'])
     reply = PLAIN.post(f"{url}gradio_api/reset", content=parts)
-    assert reply.status_code == 413 and sentence(reply) == guard.SENTENCES[413]
+    assert (reply.status_code, reply.json()) == (413, {"error": guard.SENTENCES[413]})
 
 
 def test_the_longest_prompt_fits_however_it_is_written(url, service):
@@ -144,12 +128,6 @@ def test_a_body_that_stalls_is_given_up(url, monkeypatch):
         reply = HTTPResponse(line)
         reply.begin()
         assert (reply.status, json.loads(reply.read())) == (408, {"error": guard.SENTENCES[408]})
-
-
-def test_sockets_are_closed(client):
-    with pytest.raises(WebSocketDisconnect) as closed, client.websocket_connect(f"{API}/x"):
-        pass
-    assert closed.value.code == 1008
 
 
 def test_events_are_streamed(url, service):
@@ -179,12 +157,8 @@ def test_the_offline_page_has_a_stricter_policy_and_other_routes_of_gradio_are_c
 @pytest.fixture(scope="module")
 def proxied_url(replay: StandIn) -> Iterator[str]:
     """Yield the address of a page that a proxy shows under a folder."""
-    page = build_page(replay)
-    _, address, _ = page.launch(
-        prevent_thread_lock=True, quiet=True, root_path="/specdemo", **launch_options()
-    )
-    yield address.removesuffix("specdemo/").rstrip("/")
-    page.close()
+    for address in served(build_page(replay), root_path="/specdemo", **launch_options()):
+        yield address.removesuffix("specdemo/").rstrip("/")
 
 
 @pytest.mark.parametrize("folder", ["", "/specdemo"], ids=["taken off", "left in the path"])
@@ -199,58 +173,3 @@ def test_everything_works_behind_a_proxy_with_a_folder_and_a_preview_names_it(pr
     assert (
         "frame-ancestors" not in replay.headers["content-security-policy"] and "mountEmbedded" in replay.text
     )
-
-
-def test_an_address_is_bounded(url):
-    for length, status in ((guard.MAX_QUERY_CHARS, 200), (guard.MAX_QUERY_CHARS + 1, 414), (70_000, 414)):
-        line = HTTPConnection(httpx.URL(url).netloc.decode())  # httpx refuses an address of this length
-        line.request("GET", f"/config?{'x' * length}")
-        reply = line.getresponse()
-        body = json.loads(reply.read())
-        assert reply.status == status and (status == 200 or body == {"error": guard.SENTENCES[414]})
-        assert reply.headers["x-content-type-options"] == "nosniff"
-        line.close()
-
-
-@pytest.mark.parametrize("path", ["", "config", "gradio_api/info", "gradio_api/queue/data?session_hash=x"])
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"X-Forwarded-Host": "[::1"}, 421),
-        ({"X-Forwarded-Host": "evil.example"}, 421),
-        ({"X-Forwarded-Host": "localhost, evil.example"}, 200),
-        ({"X-Gradio-Server": "::::"}, 200),
-        ({"X-Gradio-Server": "http://evil.example"}, 200),
-        ({"Host": "evil.example"}, 421),
-        ({"Host": "999.1.1.1"}, 421),
-        ({"Host": "localhost:99999"}, 421),
-        ({"Origin": "http://evil.example"}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Origin": "http://localhost:5000"}, 200),
-    ],
-    ids=str,
-)
-def test_foreign_names_and_pages_are_refused(url, path, headers, status):
-    reply = PLAIN.get(f"{url}{path}", headers=headers)
-    assert reply.status_code == status and reply.headers.items() >= HEADERS.items()
-    assert "evil" not in reply.text and "evil" not in str(reply.headers)
-    assert status == 200 or sentence(reply)
-
-
-def test_a_foreign_page_gets_no_cors_permission(url):
-    asking = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
-    reply = PLAIN.options(f"{url}gradio_api/queue/join", headers=asking)
-    assert reply.status_code == 403 and "access-control-allow-origin" not in reply.headers
-    near = PLAIN.options(f"{url}gradio_api/queue/join", headers=asking | {"Origin": "http://localhost:5000"})
-    assert near.status_code == 200 and "default-src" in near.headers["content-security-policy"]
-
-
-def test_functions_of_page_events_need_event_data(url):
-    config = PLAIN.get(f"{url}config").json()
-    asked = [entry for entry in config["dependencies"] if entry["collects_event_data"]]
-    assert asked
-    for entry in asked:
-        for event, status in ((None, 400), ("x", 400), ({"address": "k=99"}, 400), ({"address": "k=2"}, 200)):
-            body = {"data": [], "fn_index": entry["id"], "event_data": event}
-            reply = PLAIN.post(f"{url}gradio_api/run/x", json=body)
-            assert reply.status_code == status and (status == 200 or sentence(reply))

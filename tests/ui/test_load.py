@@ -4,7 +4,7 @@ import re
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -86,31 +86,6 @@ def test_fifty_visitors_next_to_a_greedy_client_get_a_right_run_or_a_clear_refus
         assert len(asked) > BOUNDS.max_waiting
     until(lambda: not service._queue._taken)
     assert visit(visitor, **requests[0]).ids == alone[0]
-
-
-@pytest.mark.slow
-def test_two_concurrent_visitors_get_the_texts_of_separate_runs(url, visitor):
-    sampled = {"prompt": "abc", "mode": "raw", "temperature": 1.0, "rule": "rejection", "max_new_tokens": 40}
-    requests = [{**sampled, "seed": 1}, {**sampled, "seed": 2}]
-    alone = [visit(visitor, **request).ids for request in requests]
-    assert alone[0] != alone[1]
-    assert [outcome.ids for outcome in storm(url, requests)] == alone
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("begun", [True, False], ids=["while it runs", "before it begins"])
-def test_a_disconnected_visitor_s_run_frees_the_device(url, visitor, begun):
-    long = {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}
-    whole_s = visit(visitor, **long).total_s
-    gone, session = HttpVisitor(url), uuid.uuid4().hex
-    gone.join("run", long, session)
-    with closing(gone.messages(session)) as messages:
-        for message in messages:
-            if not begun or "round" in str(message.get("output")):
-                break
-    gone.http.close()
-    outcome = visit(visitor, prompt="abc", mode="raw", max_new_tokens=4)
-    assert outcome.ids and outcome.wait_s < whole_s / 2
 
 
 def test_a_run_over_the_time_limit_ends_and_keeps_its_text(service, visitor, monkeypatch):

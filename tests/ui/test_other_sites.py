@@ -5,13 +5,12 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from html import unescape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-import httpx
 import pytest
-from helpers.http_visitor import LIMITS
+from helpers.http_visitor import PLAIN, served
 from helpers.replay import RECORDING
 from helpers.visitor import press
 from PIL import Image
@@ -21,12 +20,10 @@ from specdemo.ui.http.hosts import parse_framers
 from specdemo.ui.http.sharing import PICTURE_SIZE
 from specdemo.ui.page import CLAIM, TITLE, build_page, launch_options
 
-PLAIN = httpx.Client(timeout=60, limits=LIMITS)
 SPACE = "me-demo.hf.space"
 FIRST_KILOBYTES = 4_000
 """Some crawlers read no more of a page."""
 CONTROLS = "#run, #stop, #prompt, [role=tab], [data-role=recordings], [data-role=save-menu], .sd-tools input"
-WHOLE = ["", "?embed=0", "?embed=", "?embed=1&embed=0", "?trace=code", "config?embed=1"]
 
 
 def preview(address: str, **options: Any) -> dict[str, str]:
@@ -37,10 +34,6 @@ def preview(address: str, **options: Any) -> dict[str, str]:
     assert all(page.index(f'"{name}"') < FIRST_KILOBYTES for name in dict(found))
     assert "Click to try out" not in page
     return {name: unescape(text) for name, text in found}
-
-
-def policy(address: str) -> str:
-    return PLAIN.get(address).headers["content-security-policy"]
 
 
 def test_the_preview_of_a_link_describes_the_page_and_shows_a_run(url):
@@ -62,23 +55,21 @@ def test_the_preview_names_the_address_that_was_asked_for(url, monkeypatch):
     assert tags["og:url"] == f"https://{SPACE}/" and tags["og:image"].startswith(f"https://{SPACE}/")
 
 
-@pytest.mark.parametrize("path", ["favicon.ico", "pwa_icon"])
-def test_the_icon_is_the_pages_own(url, path):
+def test_the_icon_is_the_pages_own(url):
     [link] = re.findall(r'<link rel="icon" [^>]*href="([^"]+)"', PLAIN.get(url).text)
-    assert PLAIN.get(f"{url}{path}").text == PLAIN.get(link).text
+    assert PLAIN.get(f"{url}favicon.ico").text == PLAIN.get(f"{url}pwa_icon").text == PLAIN.get(link).text
     assert PLAIN.get(f"{url}manifest.json").json()["icons"][0]["src"].endswith("pwa_icon")
 
 
-@pytest.mark.parametrize("path", WHOLE)
-def test_no_other_site_may_show_the_whole_page_in_a_frame(url, path):
-    assert "frame-ancestors 'self'" in policy(f"{url}{path}").split("; ")
-
-
-@pytest.mark.parametrize("path", ["?embed=1", "?embed=1&trace=code", "specdemo-static/player.html"])
-def test_any_site_may_show_a_replay_in_a_frame(url, path):
-    reply = PLAIN.get(f"{url}{path}")
-    assert "frame-ancestors" not in policy(f"{url}{path}") and "x-frame-options" not in reply.headers
-    assert "gradio" not in reply.text.replace("Gradio's", ""), "the replay has nothing that starts a run"
+def test_any_site_may_show_a_replay_in_a_frame_and_no_other_site_the_whole_page(url):
+    for path in ("?embed=1", "?embed=1&trace=code", "specdemo-static/player.html"):
+        reply = PLAIN.get(f"{url}{path}")
+        assert "frame-ancestors" not in reply.headers["content-security-policy"], path
+        assert "x-frame-options" not in reply.headers, path
+        assert "gradio" not in reply.text.replace("Gradio's", ""), "the replay has nothing that starts a run"
+    for path in ("", "?embed=0", "?embed=", "?embed=1&embed=0", "?trace=code", "config?embed=1"):
+        policy = PLAIN.get(f"{url}{path}").headers["content-security-policy"]
+        assert "frame-ancestors 'self'" in policy.split("; "), path
 
 
 @pytest.fixture(scope="module")
@@ -88,33 +79,24 @@ def framed_url(replay: Any) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPACE_ID", "me/demo")
         page = build_page(replay)
-    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
-    yield address
-    page.close()
-
-
-class _Framing(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = f'<!doctype html><iframe src="{unescape(self.path[2:])}" width="700" height="640"></iframe>'
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: Any) -> None:
-        pass
+    yield from served(page, **options)
 
 
 @pytest.fixture(scope="module")
-def other_site() -> Iterator[str]:
+def other_site(tmp_path_factory: Any) -> Iterator[str]:
     """Yield the address of another site; what follows it is the address that it shows in a frame."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Framing)
+    folder = tmp_path_factory.mktemp("site")
+    script = "document.querySelector('iframe').src = location.search.slice(1)"
+    frame = f'<!doctype html><iframe width="700" height="640"></iframe><script>{script}</script>'
+    (folder / "index.html").write_text(frame)
+    site = partial(SimpleHTTPRequestHandler, directory=folder)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), site)
     Thread(target=partial(server.serve_forever, 0.05), daemon=True).start()
     yield f"http://localhost:{server.server_port}/?"
     server.shutdown()
 
 
-def test_another_site_shows_a_replay_that_links_to_the_page(patient_page, url, other_site):
+def test_another_site_shows_the_player_and_a_replay_that_links_to_the_page(patient_page, url, other_site):
     page = patient_page()
     page.goto(f"{other_site}{url}?embed=1&trace={RECORDING}")
     frame = page.frame_locator("iframe")
@@ -126,26 +108,19 @@ def test_another_site_shows_a_replay_that_links_to_the_page(patient_page, url, o
     [link] = frame.locator("a:visible").all()
     assert link.get_attribute("href") == f"{url}?trace={RECORDING}"
     assert (link.get_attribute("target"), link.get_attribute("rel")) == ("_blank", "noopener")
-
-
-def test_another_site_shows_the_player(patient_page, url, other_site):
-    page = patient_page()
     page.goto(f"{other_site}{url}specdemo-static/player.html")
-    expect(page.frame_locator("iframe").locator(".sd h2").first).to_be_visible()
+    expect(frame.locator(".sd h2").first).to_be_visible()
 
 
-def test_another_site_shows_the_whole_page_only_if_allowed(patient_page, url, framed_url, other_site):
+def test_another_site_shows_the_whole_page_only_if_allowed_and_a_space_links_to_its_source_code(
+    patient_page, url, framed_url, other_site
+):
     page = patient_page()
     with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
         page.goto(f"{other_site}{url}")
     assert page.frame_locator("iframe").locator("gradio-app").count() == 0
     page.goto(f"{other_site}{framed_url}")
-    expect(page.frame_locator("iframe").locator("#run")).to_be_visible()
-
-
-def test_a_space_links_to_its_source_code_and_cites_it(patient_page, framed_url):
-    page = patient_page()
-    page.goto(framed_url)
-    files = "https://huggingface.co/spaces/me/demo/tree/main"
-    expect(page.get_by_role("link", name="Source")).to_have_attribute("href", files)
-    assert f"url = {{{files}}}\n}}\n\n@inproceedings" in page.text_content("[data-role=bibtex]")
+    frame, files = page.frame_locator("iframe"), "https://huggingface.co/spaces/me/demo/tree/main"
+    expect(frame.locator("#run")).to_be_visible()
+    expect(frame.get_by_role("link", name="Source")).to_have_attribute("href", files)
+    expect(frame.locator("[data-role=bibtex]")).to_contain_text(f"url = {{{files}}} }} @inproceedings")

@@ -10,7 +10,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from helpers.http_visitor import HttpVisitor
-from helpers.pages import SKIP_PREDICTION
-from helpers.soak import serving as apart
+from helpers.pages import MOUNTED, SKIP_PREDICTION
 from helpers.stand_in import StandIn
 from helpers.visitor import run_to_end
 from helpers.waiting import PATIENCE_S, until
@@ -152,10 +151,10 @@ def test_health_is_200_when_ready_and_503_otherwise():
 APP = """
 import runpy, sys
 from pathlib import Path
-from types import SimpleNamespace
 sys.path[:0] = ["tests"]
 import torch
 from helpers.tiny import tiny_pair
+from specdemo.pairs import calibrate
 from specdemo.service import hosting, jobs, service
 
 flag, lost, new_zeros = Path(sys.argv.pop()), [], torch.Tensor.new_zeros
@@ -170,6 +169,7 @@ def allocated(*args, **options):
 
 torch.set_num_threads(1)
 torch.Tensor.new_zeros = allocated
+calibrate.REPEATS = 1
 jobs.devices_answer = lambda: not lost
 local = service.local_service
 hosting.Hosting.service = lambda self, offer: local(lambda *_: tiny_pair(), offer, self.bounds)
@@ -178,36 +178,30 @@ runpy.run_path("app.py", run_name="__main__")
 """The app around tiny models, whose device is lost when a file appears."""
 
 
+START_S = 5 * PATIENCE_S
+
+
 class Supervisor:
     """Restarts the app whenever it ends, as ``Restart=always`` does."""
 
     def __init__(self, flag: Path):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+        with socket.create_server(("127.0.0.1", 0)) as free:
             port = str(free.getsockname()[1])
         self.url = f"http://127.0.0.1:{port}"
+        self.flag = flag
         self.statuses: list[int] = []
         self._command = [sys.executable, "-c", APP, "--port", port, "--only-pair", str(flag)]
         self._over = False
-        self.process = self._start()
         self._thread = threading.Thread(target=self._supervise)
         self._thread.start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
     def _supervise(self) -> None:
-        while True:
+        while not self._over:
+            options = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "cwd": ROOT}
+            # Not files, which may not grow in some tests.
+            options |= {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            self.process = subprocess.Popen(self._command, **options)
             self.statuses.append(self.process.wait())
-            if self._over:
-                return
-            self.process = self._start()
-
-    def stop(self) -> int:
-        self._over = True
-        self.process.terminate()
-        self._thread.join(PATIENCE_S)
-        return self.statuses[-1]
 
     def health(self) -> int:
         try:
@@ -215,93 +209,76 @@ class Supervisor:
         except httpx.TransportError:
             return 0
 
+    def stop(self) -> None:
+        self._over = True
+        while self._thread.is_alive():
+            self.process.kill()
+            self._thread.join(0.1)
+
+
+@pytest.fixture(scope="module")
+def supervisor(tmp_path_factory: Any) -> Iterator[Supervisor]:
+    one = Supervisor(tmp_path_factory.mktemp("app") / "lost")
+    yield one
+    one.stop()
+
 
 @pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
-    """Yield the supervised app, ready; it loses its device when the file ``lost`` appears."""
-    one = Supervisor(tmp_path / "lost")
-    until(lambda: one.health() == 200, 120)
-    yield one
-    if one.process.poll() is None:
-        one.stop()
+def app(supervisor: Supervisor) -> Supervisor:
+    until(lambda: supervisor.health() == 200, START_S)
+    return supervisor
 
 
-def outcome(url: str, **values: Any) -> dict[str, Any]:
+def outcome(url: str) -> dict[str, Any]:
     session, visitor = uuid.uuid4().hex, HttpVisitor(url)
     with closing(visitor.http):
-        number = visitor.join("run", RUN | values, session)
+        number = visitor.join("run", RUN, session)
         return visitor.outcomes(session, 1)[number]
 
 
 @pytest.mark.slow
-def test_after_a_lost_device_a_restarted_app_runs_again(supervisor, tmp_path):
-    assert outcome(supervisor.url)["success"]
-    (tmp_path / "lost").touch()
-    reported = outcome(supervisor.url)
-    assert not reported["success"]
-    assert reported["output"]["error"].startswith("The device failed (CUDA error: an illegal memory access")
-    until(lambda: supervisor.statuses == [LOST_DEVICE])
-    until(lambda: supervisor.health() == 200)
-    assert outcome(supervisor.url)["success"]
-    assert supervisor.stop() == 0
-
-
-@pytest.mark.slow
-def test_after_a_lost_device_the_browser_shows_an_error_and_can_reload(supervisor, tmp_path, patient_page):
+def test_after_a_lost_device_the_browser_shows_an_error_and_runs_on_the_restarted_app(app, patient_page):
     page = patient_page()
     page.add_init_script(SKIP_PREDICTION)
-    page.goto(supervisor.url)
-    page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
-    (tmp_path / "lost").touch()
+    page.goto(app.url)
+    page.wait_for_selector(MOUNTED, state="attached")
+    assert outcome(app.url)["success"]
+    app.flag.touch()
     page.click("#run")
     page.wait_for_selector(".sd[data-state=error]")
-    assert page.inner_text("[role=alert][data-role=error]").startswith("The device failed")
-    until(lambda: supervisor.statuses == [LOST_DEVICE] and supervisor.health() == 200, 120)
+    error = page.inner_text("[role=alert][data-role=error]")
+    assert error.startswith("The device failed (CUDA error: an illegal memory access")
+    until(lambda: app.statuses == [LOST_DEVICE] and app.health() == 200, START_S)
     page.reload()
-    page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
+    page.wait_for_selector(MOUNTED, state="attached")
     run_to_end(page)
 
 
-@pytest.mark.slow
-def test_a_terminated_app_finishes_its_run_refuses_others_and_exits_with_zero(supervisor):
-    running, session = HttpVisitor(supervisor.url), uuid.uuid4().hex
-    running.join("run", {**RUN, "max_new_tokens": 400}, session)
-    last: dict[str, Any] = {}
-    with closing(running.messages(session)) as messages:
-        for message in messages:
-            if "round" in str(message.get("output")) and not supervisor._over:
-                supervisor._over = True
-                supervisor.process.terminate()
-                until(lambda: supervisor.health() == 503)
-                assert outcome(supervisor.url)["output"]["error"] == RESTARTING
-            if message["msg"] == "process_completed":
-                last = message
-                break
-    assert last["success"]
-    end = json.loads(last["output"]["data"][0].splitlines()[-1])
-    assert end["type"] == "end" and end["finish"] == "length"
-    assert supervisor.process.wait(PATIENCE_S) == 0
+ENDINGS = [(signal.SIGKILL, -signal.SIGKILL, ""), (signal.SIGINT, 130, RESTARTING), (signal.SIGTERM, 0, "")]
 
 
 @pytest.mark.slow
-def test_a_client_of_a_run_that_is_cut_off_gets_the_reason(tmp_path):
-    with apart(tmp_path / "app.log") as (url, process):
-        visitor, session = HttpVisitor(url), uuid.uuid4().hex
-        visitor.join("run", {**RUN, "max_new_tokens": 1000}, session)
-        interrupted, shown = False, ""
+@pytest.mark.parametrize(("number", "status", "error"), ENDINGS)
+def test_an_app_ended_in_the_middle_of_a_run_starts_again_even_if_no_file_can_be_written(
+    app, number, status, error
+):
+    resource.prlimit(app.process.pid, resource.RLIMIT_FSIZE, (0, 0))
+    assert outcome(app.url)["success"]
+    visitor, session, ended = HttpVisitor(app.url), uuid.uuid4().hex, len(app.statuses)
+    visitor.join("run", RUN | {"max_new_tokens": 400}, session)
+    signalled, message = False, {}
+    with closing(visitor.http), suppress(httpx.TransportError):
         for message in visitor.messages(session):
-            shown = str(message.get("output"))
-            if not interrupted and '"round"' in shown:
-                os.kill(process, signal.SIGINT)
-                interrupted = True
+            if "round" in str(message.get("output")) and not signalled:
+                signalled = True
+                app.process.send_signal(number)
+                if number == signal.SIGTERM:
+                    until(lambda: app.health() == 503)
+                    assert outcome(app.url)["output"]["error"] == RESTARTING
             if message["msg"] == "process_completed":
                 break
-    assert interrupted and RESTARTING in shown
-
-
-@pytest.mark.slow
-def test_runs_are_served_when_no_file_can_be_written():
-    with apart(Path(os.devnull)) as (url, process):
-        resource.prlimit(process, resource.RLIMIT_FSIZE, (0, 0))
-        ended = outcome(url)
-    assert ended["success"] and '"type":"end"' in str(ended["output"]).replace(" ", "")
+    until(lambda: len(app.statuses) > ended)
+    assert signalled and app.statuses[ended] == status and error in str(message)
+    if number == signal.SIGTERM:
+        last = json.loads(message["output"]["data"][0].splitlines()[-1])
+        assert message["success"] and (last["type"], last["finish"]) == ("end", "length")

@@ -60,6 +60,15 @@ def test_text_only_grows_from_its_first_line():
     assert numbers(updates[-1]) == list(range(50))
 
 
+def test_closing_the_updates_closes_the_events():
+    source = Counting(3)
+    updates = source.texts()
+    next(updates)
+    assert not source.is_closed
+    updates.close()
+    assert source.is_closed
+
+
 @pytest.mark.parametrize("kind", ["round", "progress"])
 def test_fast_events_are_sent_together_slow_ones_one_by_one_and_none_is_lost(kind):
     fast = Counting(1000, cost=MIN_GAP_S / 50, kind=kind)
@@ -67,11 +76,8 @@ def test_fast_events_are_sent_together_slow_ones_one_by_one_and_none_is_lost(kin
     assert len(updates) <= fast.now / USUAL_GAP_S + 2
     assert numbers(updates[-1]) == list(range(1000))
     assert len(list(Counting(30, cost=1.01 * MIN_GAP_S, kind=kind).texts())) == 30
-
-
-def test_rare_events_are_sent_at_once():
-    updates = Counting(3, cost=0.0, kind="experiment").texts()
-    assert [numbers(text) for text in updates] == [[0], [0, 1], [0, 1, 2]]
+    rare = Counting(3, cost=0.0, kind="experiment").texts()
+    assert [numbers(text) for text in rare] == [[0], [0, 1], [0, 1, 2]]
 
 
 def test_a_refusal_becomes_the_last_line():
@@ -82,15 +88,6 @@ def test_a_refusal_becomes_the_last_line():
     last = json.loads(seen[-1].splitlines()[-1])
     assert last == {"type": "error", "message": "Too long; shorten it."}
     assert numbers(seen[-1]) == [0, 1, 2]
-
-
-def test_closing_the_updates_closes_the_events():
-    source = Counting(3)
-    updates = source.texts()
-    next(updates)
-    assert not source.is_closed
-    updates.close()
-    assert source.is_closed
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
@@ -110,7 +107,7 @@ def test_every_failure_shows_a_sentence():
     assert json.loads(shown) == list(explained.values())
 
 
-def test_stop_reaches_a_job_that_has_not_begun_and_only_in_its_session():
+def test_stop_reaches_only_the_jobs_of_its_session_and_none_that_begins_later():
     stops = Stops()
     stops.stop("a")
     for session in ("a", "b", "c"):
@@ -120,17 +117,13 @@ def test_stop_reaches_a_job_that_has_not_begun_and_only_in_its_session():
     for session, stopped in (("a", False), ("b", True), ("c", False)):
         with stops.job(request_from("127.0.0.1", session)) as job:
             assert job.stop() is stopped, session
-
-
-def test_the_end_of_a_job_leaves_the_stop_request_of_a_newer_one():
-    stops, request = Stops(), request_from("127.0.0.1", "a")
+    request = request_from("127.0.0.1", "a")
     with stops.job(request):
         stops.begin("a")
     stops.stop("a")
-    with stops.job(request) as newer:
-        assert newer.stop()
-    with stops.job(request) as newest:
-        assert not newest.stop()
+    for stopped in (True, False):
+        with stops.job(request) as newer:
+            assert newer.stop() is stopped
 
 
 def test_run_has_the_widgets_as_parameters_in_order():

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import uvicorn
 from gradio.context import LocalContext
 from helpers.http_visitor import HttpVisitor, request_from
-from helpers.waiting import until
+from helpers.waiting import PATIENCE_S, until
 from starlette.testclient import TestClient
 
 from specdemo.records.limits import UserError
@@ -71,10 +72,8 @@ def hall(running_hall: tuple[Hall, str]) -> Iterator[Hall]:
 
 
 @pytest.fixture
-def visitor(running_hall: tuple[Hall, str]) -> Iterator[HttpVisitor]:
-    one = HttpVisitor(running_hall[1])
-    yield one
-    one.http.close()
+def visitor(running_hall: tuple[Hall, str]) -> HttpVisitor:
+    return HttpVisitor(running_hall[1])
 
 
 @pytest.fixture
@@ -101,25 +100,25 @@ def test_unread_calls_leave_room_for_others(hall, visitor):
     assert visitor.outcomes(session, 1)[number]["success"]
 
 
-def test_a_page_has_one_job_of_a_kind(hall, visitor):
-    session, ended = uuid.uuid4().hex, []
-    first = visitor.join("run", RUN, session)
-    until(lambda: hall.taken == 1)
-    second = visitor.join("run", RUN, session)
-    for message in visitor.messages(session):
-        if message["msg"] == "process_completed":
-            ended.append(message)
-            hall.open.set()
-    refused, done = ended
-    assert (refused["event_id"], done["event_id"]) == (second, first) and done["success"]
-    assert refused["output"]["error"].startswith(SHARE.replace("address", "page"))
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_visitor_who_disconnects_frees_the_device(hall, visitor, monkeypatch, begun):
+    monkeypatch.setattr(streams, "UNREAD_S", 10 * PATIENCE_S)
+    session = uuid.uuid4().hex
+    visitor.join("run", RUN, session)
+    with closing(visitor.messages(session)) as messages:
+        assert any(not begun or "round" in str(message.get("output")) for message in messages)
+    until(lambda: hall.taken == 0)
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_unread_jobs_end_whether_or_not_they_have_begun_and_a_job_that_is_read_stays(hall, visitor):
+def test_unread_jobs_end_whether_or_not_they_have_begun_and_a_job_that_is_read_stays(
+    hall, visitor, monkeypatch
+):
+    monkeypatch.setattr(streams, "UNREAD_S", PATIENCE_S)
     sessions = [uuid.uuid4().hex for _ in range(3)]
     numbers = [visitor.join("run", RUN, session) for session in sessions]
     until(lambda: hall.taken == 3)
+    monkeypatch.setattr(streams, "UNREAD_S", 0.4)
     until(lambda: hall.taken == 0)
     read = uuid.uuid4().hex
     stays = visitor.join("run", RUN, read)
@@ -203,22 +202,20 @@ def test_a_request_to_itself_belongs_to_its_caller():
         assert address == "10.0.0.7" and header != forged and header.endswith(" 10.0.0.7")
 
 
-@pytest.mark.parametrize(
-    ("trusted", "peer", "client"),
-    [
+def test_forwarded_addresses_count_only_from_trusted_proxies(monkeypatch):
+    for trusted, peer, client in (
         ("", "127.0.0.1", "127.0.0.1"),
         ("127.0.0.1", "127.0.0.1", "9.9.9.9"),
         ("127.0.0.1", "10.1.2.3", "10.1.2.3"),
         ("127.0.0.1, 10.0.0.0/8", "10.1.2.3", "9.9.9.9"),
-    ],
-)
-def test_forwarded_addresses_count_only_from_trusted_proxies(monkeypatch, trusted, peer, client):
-    monkeypatch.setenv(visitors.TRUSTED, trusted)
-    config = uvicorn.Config(Loopback(told_client))
-    config.load()
-    asking = TestClient(config.loaded_app, client=(peer, 1))
-    # The visitor's own value precedes the one that the proxy added.
-    assert asking.get("/", headers={"X-Forwarded-For": "8.8.8.8, 9.9.9.9"}).text.startswith(f"{client}|")
+    ):
+        monkeypatch.setenv(visitors.TRUSTED, trusted)
+        config = uvicorn.Config(Loopback(told_client))
+        config.load()
+        asking = TestClient(config.loaded_app, client=(peer, 1))
+        # The visitor's own value precedes the one that the proxy added.
+        forwarded = asking.get("/", headers={"X-Forwarded-For": "8.8.8.8, 9.9.9.9"})
+        assert forwarded.text.startswith(f"{client}|"), trusted
 
 
 def test_an_idle_session_is_forgotten_and_a_busy_one_is_kept(monkeypatch):
