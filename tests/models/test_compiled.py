@@ -86,24 +86,6 @@ def test_logits_and_states_are_those_of_transformers(name, stored):
     assert_close(runtime.features(0, len(IDS)), torch.cat([state[0] for state in states], -1))
 
 
-@pytest.mark.parametrize("name", ["groups of two", "tied", "biases"])
-@torch.inference_mode()
-def test_int8_computes_with_the_rounded_weights(name):
-    model = build(name)
-    plain = in_fp32(model)
-    if name == "tied":
-        plain.model.embed_tokens.weight.copy_(dequantized(plain.model.embed_tokens.weight))
-    else:
-        for matrix in (plain.model.embed_tokens.weight, plain.lm_head.weight):
-            matrix.copy_(dequantized(matrix))
-    for linear in plain.model.layers.modules():
-        if isinstance(linear, nn.Linear):
-            linear.weight.copy_(dequantized(linear.weight))
-    runtime = ModelRuntime(CompiledLlama(model, rounded=True))
-    runtime.begin(POSITIONS)
-    assert_close(runtime.forward(IDS), plain(IDS[None], use_cache=False).logits[0])
-
-
 @pytest.mark.parametrize(("name", "depth"), [("groups of two", 1), ("qwen2", 2)])
 @torch.inference_mode()
 def test_early_exit_runs_the_first_layers_over_the_same_cache(name, depth):
@@ -114,9 +96,11 @@ def test_early_exit_runs_the_first_layers_over_the_same_cache(name, depth):
     host.prefill(IDS[:30])
     early = ExitRuntime(host, depth)
     early.begin(POSITIONS)
-    found = [early.forward(part) for part in IDS[30:40].split([1, 4, 5])]
+    found = torch.cat([early.forward(part) for part in IDS[30:40].split([1, 4, 5])])
     expected = first_layers(plain, depth)(IDS[None, :40], use_cache=False).logits[0]
-    assert_close(torch.cat(found), expected[30:])
+    assert_close(found, expected[30:])
+    early.rollback(30)
+    assert torch.equal(early.forward(IDS[30:40]), found)
     whole = plain(IDS[None, :40], use_cache=False).logits[0]
     assert_close(host.forward(IDS[30:40]), whole[30:])
 
@@ -124,17 +108,18 @@ def test_early_exit_runs_the_first_layers_over_the_same_cache(name, depth):
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("name", ["groups of three", "tied", "biases"])
 @torch.inference_mode()
-def test_restored_weights_are_those_that_were_converted(name, stored):
-    model = build(name, stored)
+def test_restored_weights_are_those_that_were_converted_and_those_of_the_passes(name, stored):
+    model, rounded = build(name, stored), stored == "int8"
     plain = in_fp32(model)
-    restored = CompiledLlama(model, rounded=stored == "int8").restored()
+    runtime = ModelRuntime(CompiledLlama(model, rounded=rounded))
+    restored = runtime.model.restored()
     expected = plain.state_dict()
     assert type(restored) is type(plain) and restored.state_dict().keys() == expected.keys()
     for key, weight in restored.state_dict().items():
-        rounded = stored == "int8" and weight.dim() == 2
-        assert torch.equal(weight, dequantized(expected[key]) if rounded else expected[key]), key
-    if stored != "int8":
-        assert torch.equal(restored(IDS[None]).logits, plain(IDS[None]).logits)
+        as_stored = rounded and weight.dim() == 2
+        assert torch.equal(weight, dequantized(expected[key]) if as_stored else expected[key]), key
+    runtime.begin(POSITIONS)
+    assert_close(runtime.forward(IDS), restored(IDS[None], use_cache=False).logits[0])
 
 
 # ---- the same bits ----
@@ -170,13 +155,15 @@ def test_nothing_of_the_original_is_kept():
     assert addresses[0].isdisjoint(addresses[1])
 
 
-def passes(model: CompiledLlama, parts: list[int], count: int | list[int] = 1, capacity: int = 160) -> Passes:
+def passes(
+    model: CompiledLlama, parts: list[int], count: int | list[int] = 1, capacity: int = 160, last: int = 2
+) -> Passes:
     """Run passes over ``parts`` tokens, each on ``count`` threads."""
     counts = count if isinstance(count, list) else [count] * len(parts)
     cache, start, logits, states = model.stack.open(capacity), 0, [], []
     for size, own in zip(parts, counts, strict=True):
         ids = IDS[start : start + size]
-        found, tapped, _ = model.stack.run(cache, ids, start, size, own, taps=(0, 2))
+        found, tapped, _ = model.stack.run(cache, ids, start, size, own, taps=(0, last))
         assert tapped is not None
         logits.append(found)
         states.append(tapped)
@@ -196,8 +183,8 @@ def one_by_one(request):
 @pytest.mark.parametrize("count", range(1, MOST_THREADS + 1))
 def test_every_number_of_rows_gives_the_same_bits(one_by_one, count):
     model, expected = one_by_one
-    for rows in (*range(1, 20), MOST_ROWS):
-        assert passes(model, [7, rows, rows], count).starts_like(expected), rows
+    for parts in ([120], [3, 117], *([7, rows, rows] for rows in (*range(1, 20), MOST_ROWS))):
+        assert passes(model, parts, count).starts_like(expected), parts
 
 
 @settings(max_examples=25)
@@ -209,12 +196,6 @@ def test_bits_depend_neither_on_the_cut_nor_on_threads_nor_on_the_capacity(one_b
     counts = data.draw(st.lists(st.integers(1, MOST_THREADS), min_size=len(parts), max_size=len(parts)))
     capacity = data.draw(st.integers(max(1, sum(parts)), 400))
     assert not parts or passes(model, parts, counts, capacity).starts_like(expected)
-
-
-@pytest.mark.parametrize("parts", [[120], [3, 117]])
-def test_a_prompt_in_several_passes_gives_the_same_bits(one_by_one, parts):
-    model, expected = one_by_one
-    assert passes(model, parts, 3).starts_like(expected)
 
 
 @torch.inference_mode()
@@ -259,22 +240,6 @@ def test_a_rollback_leaves_no_trace(one_by_one):
         assert torch.equal(runtime.features(length, length + 9), expected.states[length : length + 9])
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-@torch.inference_mode()
-def test_early_exit_gives_the_same_bits_for_any_number_of_rows(one_by_one, depth):
-    model, _ = one_by_one
-    early = model.execution.first(depth)
-
-    def logits(parts: list[int]) -> Tensor:
-        cache, start, found = early.open(64), 0, []
-        for size in parts:
-            found.append(early.run(IDS[start : start + size], start, cache, size, ())[0])
-            start += size
-        return torch.cat(found)
-
-    assert torch.equal(logits([1] * 30), logits([13, 1, 16]))
-
-
 def test_the_search_for_row_counts_finds_all_of_them(one_by_one):
     model, _ = one_by_one
     assert is_batch_invariant(model) and find_batch_invariant_rows(model) == tuple(range(1, 17))
@@ -285,8 +250,7 @@ def test_the_search_for_row_counts_finds_all_of_them(one_by_one):
     [([-1], 0), ([VOCAB], 0), ([1, 2**40], 0), ([3], -1), ([3], 64), ([3, 4], 63), ([3] * 65, 0)],
 )
 def test_ids_and_positions_out_of_range_are_refused(ids, start):
-    model = compiled("groups of two", "fp32")
-    execution = model.execution
+    execution = compiled("groups of two", "fp32").execution
     with pytest.raises(IndexError):
         execution.run(torch.tensor(ids), start, execution.open(64), 1, ())
 
@@ -415,15 +379,7 @@ def test_a_screen_keeps_exact_logits_of_likely_tokens_and_approximates_the_rest(
 @torch.inference_mode()
 def test_a_screened_head_gives_the_same_bits_for_any_number_of_rows_and_threads(screened):
     model = CompiledLlama(copy.deepcopy(screened), rounded=True)
-
-    def logits(parts: list[int], count: int) -> Tensor:
-        cache, start, found = model.stack.open(64), 0, []
-        for size in parts:
-            found.append(model.stack.run(cache, IDS[start : start + size], start, size, count)[0])
-            start += size
-        return torch.cat(found)
-
-    alone = logits([1] * 40, 1)
+    alone = passes(model, [1] * 40, last=1)
     for count in range(1, MOST_THREADS + 1):
         for parts in ([40], [3, 20, 17], [6, 7, 12, 15]):
-            assert torch.equal(logits(parts, count), alone)
+            assert passes(model, parts, count, last=1).starts_like(alone)
