@@ -1,7 +1,7 @@
 """Compiled passes: transformers' numbers up to rounding, and the same bits for any cut and any threads."""
 
 import copy
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -52,10 +52,6 @@ def build(name: str, stored: str = "fp32") -> PreTrainedModel:
 
 def in_fp32(model: PreTrainedModel) -> PreTrainedModel:
     return copy.deepcopy(model).float()
-
-
-def compiled(name: str, stored: str) -> CompiledLlama:
-    return CompiledLlama(build(name, stored), rounded=stored == "int8")
 
 
 def dequantized(weight: Tensor) -> Tensor:
@@ -125,23 +121,17 @@ def test_restored_weights_are_those_that_were_converted_and_those_of_the_passes(
 # ---- the same bits ----
 
 
-@dataclass(frozen=True)
-class Passes:
-    """Results of passes over a text: logits, states after two layers, and the cache."""
+class Passes(NamedTuple):
+    """Results of passes over a text, each with a row for each token; states are those after two layers."""
 
     logits: Tensor
     states: Tensor
-    cache: tuple[Tensor, ...]
+    cache: Tensor
 
     def starts_like(self, other: "Passes") -> bool:
         """Return whether all bits are those of ``other``, which may be longer."""
         n = len(self.logits)
-        buffers = zip(self.cache, other.cache, strict=True)
-        return (
-            torch.equal(self.logits, other.logits[:n])
-            and torch.equal(self.states, other.states[:n])
-            and all(torch.equal(mine, theirs[..., :n, :]) for mine, theirs in buffers)
-        )
+        return all(torch.equal(mine, theirs[..., :n, :]) for mine, theirs in zip(self, other, strict=True))
 
 
 @torch.inference_mode()
@@ -169,14 +159,14 @@ def passes(
         states.append(tapped)
         start += size
     layers = model.execution.layers(cache)
-    buffers = tuple(buffer[..., :start, :] for layer in layers for buffer in layer)
+    buffers = torch.stack([buffer[..., :start, :] for layer in layers for buffer in layer])
     return Passes(torch.cat(logits), torch.cat(states), buffers)
 
 
 @pytest.fixture(scope="module", params=STORED)
 def one_by_one(request):
     """A model, and its results for one token after the other on one thread."""
-    model = compiled("groups of three", request.param)
+    model = CompiledLlama(build("groups of three", request.param), rounded=request.param == "int8")
     return model, passes(model, [1] * 120)
 
 
@@ -213,11 +203,8 @@ def test_texts_together_have_the_bits_of_each_alone(one_by_one, texts, use):
     model, _ = one_by_one
     use(2)
     ids = torch.randint(VOCAB, (texts, 25), generator=torch.Generator().manual_seed(2))
-    forward, found, start = model.execution.batch(texts, 64), [], 0
-    for size in (4, 1, 20):
-        found.append(forward(ids[:, start : start + size], start))
-        start += size
-    together = torch.cat(found, 1)
+    forward = model.execution.batch(texts, 64)
+    together = torch.cat([forward(ids[:, start:end], start) for start, end in ((0, 4), (4, 5), (5, 25))], 1)
     for text, logits in list(zip(ids, together, strict=True))[:: max(1, texts // 3)]:
         runtime = ModelRuntime(model)
         runtime.begin(32)
@@ -250,7 +237,7 @@ def test_the_search_for_row_counts_finds_all_of_them(one_by_one):
     [([-1], 0), ([VOCAB], 0), ([1, 2**40], 0), ([3], -1), ([3], 64), ([3, 4], 63), ([3] * 65, 0)],
 )
 def test_ids_and_positions_out_of_range_are_refused(ids, start):
-    execution = compiled("groups of two", "fp32").execution
+    execution = CompiledLlama(build("groups of two")).execution
     with pytest.raises(IndexError):
         execution.run(torch.tensor(ids), start, execution.open(64), 1, ())
 
@@ -309,8 +296,8 @@ def test_a_compiled_feature_draft_computes_what_the_plain_one_does(feature_draft
     for runtime in (FeatureRuntime(feature_draft), compiled_feature(feature_draft).runtime()):
         runtime.begin(POSITIONS)
         found = [runtime.read(features[:60], IDS[:60])]
-        found.append(runtime.append(found[-1][0], IDS[60:61]))
-        found.append(runtime.append(found[-1][0], IDS[61:62]))
+        for token in IDS[60:62]:
+            found.append(runtime.append(found[-1][0], token[None]))
         runtime.rollback(60)
         found.append(runtime.read(features[60:66], IDS[60:66]))
         steps.append(found)
@@ -326,13 +313,10 @@ def test_pairs_together_have_the_bits_of_each_alone(feature_draft, count, use):
     draft = compiled_feature(feature_draft)
 
     def read(parts: list[int], capacity: int = POSITIONS) -> list[tuple[Tensor, Tensor]]:
-        runtime, start = draft.runtime(), 0
+        runtime = draft.runtime()
         runtime.begin(capacity)
-        found = []
-        for size in parts:
-            found.append(runtime.read(features[start : start + size], IDS[start : start + size]))
-            start += size
-        return found
+        pairs = zip(features.split(parts), IDS[:70].split(parts), strict=True)
+        return [runtime.read(*pair) for pair in pairs]
 
     use(1)
     alone = read([1] * 70)
@@ -367,8 +351,8 @@ def test_a_screen_keeps_exact_logits_of_likely_tokens_and_approximates_the_rest(
     states = F.rms_norm(runtimes[1].features(0, 40), norm.weight.shape, norm.weight, norm.variance_epsilon)
     guess = states @ dequantized(screen.down).T @ dequantized(screen.up).T + screen.bias
     best = guess.amax(-1, keepdim=True)
-    likely, unlikely = guess > best - 6.9, F.max_pool1d(F.pad(guess, (0, 0)), 4, 4, ceil_mode=True)
-    unlikely = unlikely.repeat_interleave(4, 1)[:, : guess.shape[1]] < best - 7.1
+    of_four = F.max_pool1d(guess, 4, 4, ceil_mode=True).repeat_interleave(4, 1)[:, : guess.shape[1]]
+    likely, unlikely = guess > best - 6.9, of_four < best - 7.1
     assert likely.any() and unlikely.float().mean() > 0.1
     assert torch.equal(found[likely], full[likely])
     assert_close(found[unlikely], guess[unlikely])
