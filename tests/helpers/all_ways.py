@@ -1,9 +1,7 @@
 """Every path that a run's uniform numbers can take, each with its exact probability: no samples, no seeds.
 
-The effect of a number from [0, 1) changes only at a few known points: at p / q for a coin, at the running
-sums of the weights for a draw. One run per cell between them, weighted by the cells' widths, gives the
-distribution of the output to the last bits of a double. ``AT`` has the places to try in a cell, its two
-ends among them.
+A number's effect changes only at p / q for a coin, and at the running sums of the weights for a draw. So one
+run per cell between these points, weighted by the cells' widths, gives the exact distribution.
 """
 
 import itertools
@@ -24,27 +22,22 @@ AT = (1e-9, 0.5, 1 - 1e-9)
 
 
 class Walk:
-    """The cells of one run's numbers: those of ``path`` first, then the first cell of each number.
-
-    Attributes:
-        chance: Probability of all choices so far.
-        untried: Paths to the other cells of the numbers after ``path``.
-    """
+    """The cells of one run's numbers: those of ``path`` first, then the first cell of each number."""
 
     def __init__(self, path: tuple[int, ...], at: float):
         self._path, self._at = path, at
         self._taken: tuple[int, ...] = ()
-        self.chance = 1.0
-        self.untried: list[tuple[int, ...]] = []
+        self.chance = 1.0  # the probability of all choices so far
+        self.untried: list[tuple[int, ...]] = []  # paths to the other cells of the numbers after ``path``
 
     def choose(self, points: Sequence[float]) -> float:
         """Return a number from the next cell of [0, 1), divided at ``points``."""
         edges = [0.0, *sorted({point for point in points if 0 < point < 1}), 1.0]
         cells = list(itertools.pairwise(edges))
+        index = 0
         if len(self._taken) < len(self._path):
             index = self._path[len(self._taken)]
         else:
-            index = 0
             self.untried += [(*self._taken, other) for other in range(1, len(cells))]
         self._taken += (index,)
         low, high = cells[index]
@@ -53,11 +46,7 @@ class Walk:
 
 
 class EveryWay:
-    """A mix-in for rejection rules: the numbers come from a :class:`Walk` instead of a generator.
-
-    The rule's own code picks, accepts and draws; only the points at which its decisions change are computed
-    here.
-    """
+    """A mix-in for rejection rules: the numbers of the rule's own code come from a ``Walk``."""
 
     walk: Walk
 

@@ -56,31 +56,31 @@ class Answers(BaseHTTPRequestHandler):
         index = self.server
         secret = base64.b64encode(f"visitor:{index.password}".encode()).decode()
         if index.password and self.headers["Authorization"] != f"Basic {secret}":
-            self.send_error(401)
-        elif self.path.endswith(".whl"):
-            self._send_wheel(index.wheel, index.fault)
-        elif self.path != f"/simple/{fetch.PROJECT}/" or index.fault == "not found":
-            self.send_error(404)
-        else:
-            name = "other.whl" if index.fault == "other files" else fetch.WHEEL
-            # The address is a full one, as in most indexes, and lacks a password.
-            link = f"{index.url}{name}#sha256=0&amp;size=1"
-            kind, page = "text/html", f'<!DOCTYPE html><a href="{link}">{name}</a>'
-            if index.has_json and "json" in self.headers["Accept"]:
-                kind = "application/vnd.pypi.simple.v1+json"
-                listed = [{"filename": name, "url": link.partition("#")[0]}]
-                page = json.dumps({} if index.fault == "other json" else {"files": listed})
-            self._begin(kind, len(page))
-            self.wfile.write(page.encode())
+            return self.send_error(401)
+        if self.path.endswith(".whl"):
+            return self._send_wheel(index.wheel, index.fault)
+        if self.path != f"/simple/{fetch.PROJECT}/" or index.fault == "not found":
+            return self.send_error(404)
+        name = "other.whl" if index.fault == "other files" else fetch.WHEEL
+        # The address is a full one, as in most indexes, and lacks a password.
+        link = f"{index.url}{name}#sha256=0&amp;size=1"
+        kind, page = "text/html", f'<!DOCTYPE html><a href="{link}">{name}</a>'
+        if index.has_json and "json" in self.headers["Accept"]:
+            kind = "application/vnd.pypi.simple.v1+json"
+            listed = [{"filename": name, "url": link.partition("#")[0]}]
+            page = json.dumps({} if index.fault == "other json" else {"files": listed})
+        self._begin(kind, len(page))
+        self.wfile.write(page.encode())
 
     def _send_wheel(self, wheel: bytes, fault: str) -> None:
-        half = wheel[: len(wheel) // 2]
-        sent = dict.fromkeys(("reset", "truncated", "length unknown", "silent"), half)
-        sent["larger"] = wheel + bytes(10_000_000)
         if fault == "together":
             self.server.together.wait()
         self._begin("application/zip", None if fault in ("length unknown", "larger") else len(wheel))
-        self.wfile.write(sent.get(fault, wheel))
+        if fault == "larger":
+            wheel += bytes(10_000_000)
+        elif fault in ("reset", "truncated", "length unknown", "silent"):
+            wheel = wheel[: len(wheel) // 2]
+        self.wfile.write(wheel)
         if fault == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
@@ -264,8 +264,7 @@ APP = [sys.executable, str(ROOT / "app.py"), "--only-pair"]
 
 def fetching(command: list[str], cache: Path, index: Index) -> subprocess.Popen[bytes]:
     """Start a program and wait until it has a part of the wheel; the index sends no more."""
-    index.fault = "silent"
-    before = {*cache.glob("*")}
+    index.fault, before = "silent", {*cache.glob("*")}
     program = subprocess.Popen(
         command, cwd=ROOT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     )

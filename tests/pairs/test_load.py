@@ -37,8 +37,8 @@ def target_folder(tmp_path_factory):
 @pytest.mark.parametrize(("target_rows", "draft_rows"), [(0, 6), (6, 0), (9, 4)])
 def test_padding_rows_on_either_side_leave_the_text_to_the_target(tmp_path, target_rows, draft_rows):
     tokenizer = byte_tokenizer()
-    target = tiny_llama(len(tokenizer), 0, torch.float32)
-    draft = nearby(target, 1, 0.02)
+    target, other = (tiny_llama(len(tokenizer), 0, torch.float32) for _ in "ab")
+    draft = nearby(other, 1, 0.02)
     for model, rows in ((target, target_rows), (draft, draft_rows)):
         model.resize_token_embeddings(len(tokenizer) + rows, mean_resizing=False)
     saved = [save(target, tokenizer, tmp_path / "target"), save(draft, tokenizer, tmp_path / "draft")]

@@ -13,7 +13,7 @@ from specdemo.drafters.feature import FeatureDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
 from specdemo.models.feature_draft import FeatureRuntime, feature_draft_for
-from specdemo.models.reduced_draft import is_reduced_draft, load_draft, save_draft, slice_of_target
+from specdemo.models.reduced_draft import slice_of_target
 from specdemo.models.runtime import ModelRuntime
 from specdemo.training import distil as distil_module
 from specdemo.training.distil import (
@@ -121,17 +121,6 @@ def test_a_killed_distillation_resumes_to_the_same_weights(target, text, tmp_pat
     assert [entry["step"] for entry in logged if "agreement" in entry] == [10, 20, 30, 40, 40]
     for name, tensor in whole.own_state().items():
         assert torch.equal(tensor, resumed.own_state()[name]), name
-
-
-def test_a_saved_draft_loads_without_its_embedding(target, text, tmp_path):
-    draft = model_student(target, text).module
-    save_draft(draft, tmp_path)
-    assert is_reduced_draft(tmp_path) and not is_reduced_draft(tmp_path / "nowhere")
-    loaded = load_draft(tmp_path, target, ATTENTION)
-    assert loaded.model.get_input_embeddings() is target.get_input_embeddings()
-    ids = torch.tensor([[1, 2, 3]])
-    expected = draft(ids, use_cache=False).logits
-    torch.testing.assert_close(loaded(ids, use_cache=False).logits, expected, atol=0.05, rtol=0.05)
 
 
 def test_batches_hold_every_sequence_once_within_the_budget():
