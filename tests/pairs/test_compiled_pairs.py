@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from helpers.llamas import llama_of
+import transformers
 from helpers.on_disk import own_text, run, save, save_pair
 from helpers.tiny import byte_tokenizer
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -24,10 +24,17 @@ SIZES = {
     "vocab_size": len(TOKENIZER),
     "hidden_size": 36,
     "intermediate_size": 50,
+    "num_hidden_layers": 2,
     "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
     "max_position_embeddings": 512,
+    "initializer_range": 0.3,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
 }
-OLD = {"n_embd": 36}
+OLD = {"n_embd": 36, "n_layer": 2, "n_head": 6}
 WHOLE = {
     "llama": ("LlamaConfig", {}),
     "mistral": ("MistralConfig", {"sliding_window": None}),
@@ -48,6 +55,14 @@ LAYERS = {
 """Architectures whose linear layers are compiled."""
 
 
+def model_of(name: str, dtype: torch.dtype) -> PreTrainedModel:
+    """Return a small random model with weights that ``dtype`` holds."""
+    kind, changes = (WHOLE | LAYERS)[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, kind)(**{**SIZES, **changes})
+    return AutoModelForCausalLM.from_config(config).eval().to(dtype)
+
+
 CASES = [
     ("llama", torch.bfloat16),
     ("gpt-neox", torch.float16),
@@ -60,8 +75,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_greedy_text_is_transformers_own_in_fp32_with_the_stored_weights(name, dtype, tmp_path):
-    kind, changes = (WHOLE | LAYERS)[name]
-    folder = save(llama_of(kind, SIZES | changes, dtype), TOKENIZER, tmp_path)
+    folder = save(model_of(name, dtype), TOKENIZER, tmp_path)
     pair = load_sources(Sources(folder, "none", device="cpu"))
     record, end = run(pair, max_new_tokens=40, drafter="prompt-lookup")
     stored = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
