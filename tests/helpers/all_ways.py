@@ -34,10 +34,10 @@ class Walk:
         """Return a number from the next cell of [0, 1), divided at ``points``."""
         edges = [0.0, *sorted({point for point in points if 0 < point < 1}), 1.0]
         cells = list(itertools.pairwise(edges))
+        index = 0
         if len(self._taken) < len(self._path):
             index = self._path[len(self._taken)]
         else:
-            index = 0
             self.untried += [(*self._taken, other) for other in range(1, len(cells))]
         self._taken += (index,)
         low, high = cells[index]

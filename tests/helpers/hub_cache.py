@@ -21,19 +21,12 @@ def use_cache(monkeypatch, cache: Path) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
-def put(cache: Path, name: str, folder: Path, revision: str = NEWEST) -> Path:
-    """Store a checkpoint as the hub's library does: blobs by hash, and links to them in a snapshot."""
+def put(cache: Path, name: str, folder: Path, revision: str = NEWEST) -> None:
+    """Store a checkpoint where the hub's library looks for it."""
     repository = cache / f"models--{name.replace('/', '--')}"
-    snapshot = repository / "snapshots" / revision
-    (repository / "blobs").mkdir(parents=True, exist_ok=True)
-    (repository / "refs").mkdir(exist_ok=True)
-    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text(revision)
-    for file in folder.iterdir():
-        blob = repository / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
-        shutil.copy(file, blob)
-        (snapshot / file.name).symlink_to(Path("../../blobs") / blob.name)
-    return snapshot
+    shutil.copytree(folder, repository / "snapshots" / revision)
 
 
 class Hub:
@@ -49,15 +42,14 @@ class Hub:
         path = request.path.partition("?")[0]
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
             name, kind, revision = match.groups()
-            if not self._admitted(request, name, revision):
-                return
-            files = sorted(self.models[name].iterdir())
-            listing = [
-                {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": file.name}
-                for file in files
-            ]
-            found = {"id": name, "sha": NEWEST, "siblings": []} if kind == "revision" else listing
-            _send(request, 200, {"Content-Type": "application/json"}, json.dumps(found).encode())
+            if self._admitted(request, name, revision):
+                found = [
+                    {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": file.name}
+                    for file in sorted(self.models[name].iterdir())
+                ]
+                if kind == "revision":
+                    found = {"id": name, "sha": NEWEST, "siblings": []}
+                _send(request, 200, {"Content-Type": "application/json"}, json.dumps(found).encode())
         elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             name, revision, file = match.groups()
             if self._admitted(request, name, revision):
@@ -66,13 +58,16 @@ class Hub:
             _send(request, 404, {}, b"")
 
     def _admitted(self, request: BaseHTTPRequestHandler, name: str, revision: str) -> bool:
-        code = "GatedRepo" if name in self.gated else "RepoNotFound" if name not in self.models else ""
-        status = 403 if name in self.gated else 401
-        if not code and revision not in ("main", NEWEST):
-            code, status = "RevisionNotFound", 404
-        if code:
-            _send(request, status, {"X-Error-Code": code}, b"")
-        return not code
+        if name in self.gated:
+            status, code = 403, "GatedRepo"
+        elif name not in self.models:
+            status, code = 401, "RepoNotFound"
+        elif revision not in ("main", NEWEST):
+            status, code = 404, "RevisionNotFound"
+        else:
+            return True
+        _send(request, status, {"X-Error-Code": code}, b"")
+        return False
 
     def _file(self, request: BaseHTTPRequestHandler, file: Path, body: bool) -> None:
         content = file.read_bytes()

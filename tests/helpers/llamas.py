@@ -1,4 +1,4 @@
-"""Small random models of the Llama type in all variants that have a fast pass."""
+"""Small random models, and those of the Llama type in all variants that have a fast pass."""
 
 import torch
 import transformers
@@ -21,6 +21,9 @@ ODD = {
     "initializer_range": 0.3,
     "rms_norm_eps": 0.05,
     "tie_word_embeddings": False,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
 }
 ROTATION = {"rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 40}
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ROTATION}
@@ -44,7 +47,7 @@ MODELS = {
 
 
 def llama_of(kind: str, changes: dict, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """Return a model whose weights, but not its rotations, have the type ``dtype``."""
+    """Return a model of any kind whose weights, but not its rotations, have the type ``dtype``."""
     torch.manual_seed(0)
     config = getattr(transformers, kind)(**{**ODD, **changes})
     model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).eval()

@@ -32,12 +32,7 @@ def config_for(rule: Rule = Rule.GREEDY, **changes: object) -> RunConfig:
 
 
 def tiny_llama(
-    vocab: int,
-    seed: int,
-    dtype: torch.dtype = torch.float64,
-    spread: float = 0.6,
-    context: int = 512,
-    width: int = 16,
+    vocab: int, seed: int, dtype=torch.float64, spread: float = 0.6, context: int = 512, width: int = 16
 ) -> LlamaForCausalLM:
     config = LlamaConfig(
         vocab_size=vocab,
@@ -77,7 +72,6 @@ class TableRuntime:
         self.device = torch.device("cpu")
         self.id_map = None
         self.max_context = 1 << 20
-        self.passes = 0
         self._text: list[int] = []
 
     @classmethod
@@ -102,7 +96,6 @@ class TableRuntime:
         self._text += ids.tolist()
 
     def forward(self, ids: Tensor) -> Tensor:
-        self.passes += 1
         rows = []
         for token in ids.tolist():
             self._text.append(token)
@@ -172,10 +165,7 @@ def tiny_pair(seed: int = 0, noise: float = 0.05) -> Pair:
 
 @functools.cache
 def planted_costs(seed: int) -> dict[str, Calibration]:
-    """Return the costs of a pair with figures that are the same on every machine.
-
-    How passes must be shaped to agree bit for bit is this machine's own answer, found once.
-    """
+    """Return a pair's costs with the same figures on every machine, but this machine's own row counts."""
     pair = unmeasured_pair(seed, noise=0.0)
     for drafter in ("draft-model", "early-exit"):
         Lanes(pair).calibrate(config_for(drafter=drafter))

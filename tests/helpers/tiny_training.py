@@ -29,9 +29,9 @@ def killed_at(call, function):
 
 
 def random_prompts(count, seed=0):
-    """Return ``count`` prompts of three tokens."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(VOCAB, (count, 3), generator=generator).tolist()
+    """Return ``count`` prompts of one token to five, each 32 of another longest length."""
+    rows = torch.randint(VOCAB, (count, 5), generator=torch.Generator().manual_seed(seed)).tolist()
+    return [row[: 1 + index % (1 + index // 32 % 5)] for index, row in enumerate(rows)]
 
 
 def train(folder, out, *more):

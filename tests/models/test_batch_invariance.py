@@ -8,12 +8,7 @@ from helpers.tiny import tiny_llama
 from torch import nn
 
 from specdemo.models import batch_invariance
-from specdemo.models.batch_invariance import (
-    GROUP,
-    cancelling,
-    find_batch_invariant_rows,
-    rows_summed_alike,
-)
+from specdemo.models.batch_invariance import GROUP, cancelling, find_batch_invariant_rows, rows_summed_alike
 from specdemo.models.runtime import ModelRuntime
 
 INPUTS = 8 * GROUP
@@ -57,10 +52,6 @@ def test_all_sums_are_zero_and_every_paired_input_counts(inputs, dtype):
     assert (values == 0).sum(1).tolist() == [inputs % 2] * 3
 
 
-def alike(model, reference, counts):
-    return set(counts)
-
-
 def off_by(error):
     """Return a forward pass with an ``error`` for its runtime and number of rows."""
 
@@ -72,6 +63,16 @@ def off_by(error):
 
 
 ALL = set(range(1, 17))
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Return the row counts that a product excludes: none, until a test adds some."""
+    excluded = set()
+    monkeypatch.setattr(
+        batch_invariance, "rows_summed_alike", lambda model, reference, counts: {*counts} - excluded
+    )
+    return excluded
 
 
 @pytest.mark.parametrize(
@@ -86,13 +87,14 @@ ALL = set(range(1, 17))
         (lambda runtime, rows: runtime.capacity > 256 and rows == 3, ALL - {3}),
     ],
 )
-def test_invariant_row_counts_are_the_largest_set_with_the_longest_pass(error, invariant, monkeypatch):
-    monkeypatch.setattr(batch_invariance, "rows_summed_alike", alike)
+def test_invariant_row_counts_are_the_largest_set_with_the_longest_pass(
+    error, invariant, products, monkeypatch
+):
     monkeypatch.setattr(ModelRuntime, "forward", off_by(error))
     assert set(find_batch_invariant_rows(tiny_llama(7, 0))) == invariant
 
 
-def test_a_row_count_that_leaves_other_cache_entries_is_excluded(monkeypatch):
+def test_a_row_count_must_agree_in_every_product_and_leave_the_same_cache(products, monkeypatch):
     plain = ModelRuntime.forward
 
     def forward(self, ids):
@@ -102,11 +104,6 @@ def test_a_row_count_that_leaves_other_cache_entries_is_excluded(monkeypatch):
             keys[:, :, self.length - 1] += 1
         return torch.zeros_like(logits)
 
-    monkeypatch.setattr(batch_invariance, "rows_summed_alike", alike)
+    products |= {1, 9}
     monkeypatch.setattr(ModelRuntime, "forward", torch.inference_mode()(forward))
-    assert 5 not in find_batch_invariant_rows(tiny_llama(7, 0))
-
-
-def test_a_row_count_must_agree_in_every_product(monkeypatch):
-    monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda *args: alike(*args) - {1, 9})
-    assert not {1, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0)))
+    assert not {1, 5, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0)))

@@ -1,7 +1,7 @@
 """Compiled passes: transformers' numbers up to rounding, and the same bits for any cut and any threads."""
 
 import copy
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -54,10 +54,6 @@ def in_fp32(model: PreTrainedModel) -> PreTrainedModel:
     return copy.deepcopy(model).float()
 
 
-def compiled(name: str, stored: str) -> CompiledLlama:
-    return CompiledLlama(build(name, stored), rounded=stored == "int8")
-
-
 def dequantized(weight: Tensor) -> Tensor:
     rows, scales = quantize_rows(weight)
     return rows * scales
@@ -86,24 +82,6 @@ def test_logits_and_states_are_those_of_transformers(name, stored):
     assert_close(runtime.features(0, len(IDS)), torch.cat([state[0] for state in states], -1))
 
 
-@pytest.mark.parametrize("name", ["groups of two", "tied", "biases"])
-@torch.inference_mode()
-def test_int8_computes_with_the_rounded_weights(name):
-    model = build(name)
-    plain = in_fp32(model)
-    if name == "tied":
-        plain.model.embed_tokens.weight.copy_(dequantized(plain.model.embed_tokens.weight))
-    else:
-        for matrix in (plain.model.embed_tokens.weight, plain.lm_head.weight):
-            matrix.copy_(dequantized(matrix))
-    for linear in plain.model.layers.modules():
-        if isinstance(linear, nn.Linear):
-            linear.weight.copy_(dequantized(linear.weight))
-    runtime = ModelRuntime(CompiledLlama(model, rounded=True))
-    runtime.begin(POSITIONS)
-    assert_close(runtime.forward(IDS), plain(IDS[None], use_cache=False).logits[0])
-
-
 @pytest.mark.parametrize(("name", "depth"), [("groups of two", 1), ("qwen2", 2)])
 @torch.inference_mode()
 def test_early_exit_runs_the_first_layers_over_the_same_cache(name, depth):
@@ -114,9 +92,11 @@ def test_early_exit_runs_the_first_layers_over_the_same_cache(name, depth):
     host.prefill(IDS[:30])
     early = ExitRuntime(host, depth)
     early.begin(POSITIONS)
-    found = [early.forward(part) for part in IDS[30:40].split([1, 4, 5])]
+    found = torch.cat([early.forward(part) for part in IDS[30:40].split([1, 4, 5])])
     expected = first_layers(plain, depth)(IDS[None, :40], use_cache=False).logits[0]
-    assert_close(torch.cat(found), expected[30:])
+    assert_close(found, expected[30:])
+    early.rollback(30)
+    assert torch.equal(early.forward(IDS[30:40]), found)
     whole = plain(IDS[None, :40], use_cache=False).logits[0]
     assert_close(host.forward(IDS[30:40]), whole[30:])
 
@@ -124,39 +104,34 @@ def test_early_exit_runs_the_first_layers_over_the_same_cache(name, depth):
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("name", ["groups of three", "tied", "biases"])
 @torch.inference_mode()
-def test_restored_weights_are_those_that_were_converted(name, stored):
-    model = build(name, stored)
+def test_restored_weights_are_those_that_were_converted_and_those_of_the_passes(name, stored):
+    model, rounded = build(name, stored), stored == "int8"
     plain = in_fp32(model)
-    restored = CompiledLlama(model, rounded=stored == "int8").restored()
+    runtime = ModelRuntime(CompiledLlama(model, rounded=rounded))
+    restored = runtime.model.restored()
     expected = plain.state_dict()
     assert type(restored) is type(plain) and restored.state_dict().keys() == expected.keys()
     for key, weight in restored.state_dict().items():
-        rounded = stored == "int8" and weight.dim() == 2
-        assert torch.equal(weight, dequantized(expected[key]) if rounded else expected[key]), key
-    if stored != "int8":
-        assert torch.equal(restored(IDS[None]).logits, plain(IDS[None]).logits)
+        as_stored = rounded and weight.dim() == 2
+        assert torch.equal(weight, dequantized(expected[key]) if as_stored else expected[key]), key
+    runtime.begin(POSITIONS)
+    assert_close(runtime.forward(IDS), restored(IDS[None], use_cache=False).logits[0])
 
 
 # ---- the same bits ----
 
 
-@dataclass(frozen=True)
-class Passes:
-    """Results of passes over a text: logits, states after two layers, and the cache."""
+class Passes(NamedTuple):
+    """Results of passes over a text, each with a row for each token; states are those after two layers."""
 
     logits: Tensor
     states: Tensor
-    cache: tuple[Tensor, ...]
+    cache: Tensor
 
     def starts_like(self, other: "Passes") -> bool:
         """Return whether all bits are those of ``other``, which may be longer."""
         n = len(self.logits)
-        buffers = zip(self.cache, other.cache, strict=True)
-        return (
-            torch.equal(self.logits, other.logits[:n])
-            and torch.equal(self.states, other.states[:n])
-            and all(torch.equal(mine, theirs[..., :n, :]) for mine, theirs in buffers)
-        )
+        return all(torch.equal(mine, theirs[..., :n, :]) for mine, theirs in zip(self, other, strict=True))
 
 
 @torch.inference_mode()
@@ -170,34 +145,36 @@ def test_nothing_of_the_original_is_kept():
     assert addresses[0].isdisjoint(addresses[1])
 
 
-def passes(model: CompiledLlama, parts: list[int], count: int | list[int] = 1, capacity: int = 160) -> Passes:
+def passes(
+    model: CompiledLlama, parts: list[int], count: int | list[int] = 1, capacity: int = 160, last: int = 2
+) -> Passes:
     """Run passes over ``parts`` tokens, each on ``count`` threads."""
     counts = count if isinstance(count, list) else [count] * len(parts)
     cache, start, logits, states = model.stack.open(capacity), 0, [], []
     for size, own in zip(parts, counts, strict=True):
         ids = IDS[start : start + size]
-        found, tapped, _ = model.stack.run(cache, ids, start, size, own, taps=(0, 2))
+        found, tapped, _ = model.stack.run(cache, ids, start, size, own, taps=(0, last))
         assert tapped is not None
         logits.append(found)
         states.append(tapped)
         start += size
     layers = model.execution.layers(cache)
-    buffers = tuple(buffer[..., :start, :] for layer in layers for buffer in layer)
+    buffers = torch.stack([buffer[..., :start, :] for layer in layers for buffer in layer])
     return Passes(torch.cat(logits), torch.cat(states), buffers)
 
 
 @pytest.fixture(scope="module", params=STORED)
 def one_by_one(request):
     """A model, and its results for one token after the other on one thread."""
-    model = compiled("groups of three", request.param)
+    model = CompiledLlama(build("groups of three", request.param), rounded=request.param == "int8")
     return model, passes(model, [1] * 120)
 
 
 @pytest.mark.parametrize("count", range(1, MOST_THREADS + 1))
 def test_every_number_of_rows_gives_the_same_bits(one_by_one, count):
     model, expected = one_by_one
-    for rows in (*range(1, 20), MOST_ROWS):
-        assert passes(model, [7, rows, rows], count).starts_like(expected), rows
+    for parts in ([120], [3, 117], *([7, rows, rows] for rows in (*range(1, 20), MOST_ROWS))):
+        assert passes(model, parts, count).starts_like(expected), parts
 
 
 @settings(max_examples=25)
@@ -209,12 +186,6 @@ def test_bits_depend_neither_on_the_cut_nor_on_threads_nor_on_the_capacity(one_b
     counts = data.draw(st.lists(st.integers(1, MOST_THREADS), min_size=len(parts), max_size=len(parts)))
     capacity = data.draw(st.integers(max(1, sum(parts)), 400))
     assert not parts or passes(model, parts, counts, capacity).starts_like(expected)
-
-
-@pytest.mark.parametrize("parts", [[120], [3, 117]])
-def test_a_prompt_in_several_passes_gives_the_same_bits(one_by_one, parts):
-    model, expected = one_by_one
-    assert passes(model, parts, 3).starts_like(expected)
 
 
 @torch.inference_mode()
@@ -232,11 +203,8 @@ def test_texts_together_have_the_bits_of_each_alone(one_by_one, texts, use):
     model, _ = one_by_one
     use(2)
     ids = torch.randint(VOCAB, (texts, 25), generator=torch.Generator().manual_seed(2))
-    forward, found, start = model.execution.batch(texts, 64), [], 0
-    for size in (4, 1, 20):
-        found.append(forward(ids[:, start : start + size], start))
-        start += size
-    together = torch.cat(found, 1)
+    forward = model.execution.batch(texts, 64)
+    together = torch.cat([forward(ids[:, start:end], start) for start, end in ((0, 4), (4, 5), (5, 25))], 1)
     for text, logits in list(zip(ids, together, strict=True))[:: max(1, texts // 3)]:
         runtime = ModelRuntime(model)
         runtime.begin(32)
@@ -259,22 +227,6 @@ def test_a_rollback_leaves_no_trace(one_by_one):
         assert torch.equal(runtime.features(length, length + 9), expected.states[length : length + 9])
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-@torch.inference_mode()
-def test_early_exit_gives_the_same_bits_for_any_number_of_rows(one_by_one, depth):
-    model, _ = one_by_one
-    early = model.execution.first(depth)
-
-    def logits(parts: list[int]) -> Tensor:
-        cache, start, found = early.open(64), 0, []
-        for size in parts:
-            found.append(early.run(IDS[start : start + size], start, cache, size, ())[0])
-            start += size
-        return torch.cat(found)
-
-    assert torch.equal(logits([1] * 30), logits([13, 1, 16]))
-
-
 def test_the_search_for_row_counts_finds_all_of_them(one_by_one):
     model, _ = one_by_one
     assert is_batch_invariant(model) and find_batch_invariant_rows(model) == tuple(range(1, 17))
@@ -285,8 +237,7 @@ def test_the_search_for_row_counts_finds_all_of_them(one_by_one):
     [([-1], 0), ([VOCAB], 0), ([1, 2**40], 0), ([3], -1), ([3], 64), ([3, 4], 63), ([3] * 65, 0)],
 )
 def test_ids_and_positions_out_of_range_are_refused(ids, start):
-    model = compiled("groups of two", "fp32")
-    execution = model.execution
+    execution = CompiledLlama(build("groups of two")).execution
     with pytest.raises(IndexError):
         execution.run(torch.tensor(ids), start, execution.open(64), 1, ())
 
@@ -345,8 +296,8 @@ def test_a_compiled_feature_draft_computes_what_the_plain_one_does(feature_draft
     for runtime in (FeatureRuntime(feature_draft), compiled_feature(feature_draft).runtime()):
         runtime.begin(POSITIONS)
         found = [runtime.read(features[:60], IDS[:60])]
-        found.append(runtime.append(found[-1][0], IDS[60:61]))
-        found.append(runtime.append(found[-1][0], IDS[61:62]))
+        for token in IDS[60:62]:
+            found.append(runtime.append(found[-1][0], token[None]))
         runtime.rollback(60)
         found.append(runtime.read(features[60:66], IDS[60:66]))
         steps.append(found)
@@ -362,13 +313,10 @@ def test_pairs_together_have_the_bits_of_each_alone(feature_draft, count, use):
     draft = compiled_feature(feature_draft)
 
     def read(parts: list[int], capacity: int = POSITIONS) -> list[tuple[Tensor, Tensor]]:
-        runtime, start = draft.runtime(), 0
+        runtime = draft.runtime()
         runtime.begin(capacity)
-        found = []
-        for size in parts:
-            found.append(runtime.read(features[start : start + size], IDS[start : start + size]))
-            start += size
-        return found
+        pairs = zip(features.split(parts), IDS[:70].split(parts), strict=True)
+        return [runtime.read(*pair) for pair in pairs]
 
     use(1)
     alone = read([1] * 70)
@@ -403,8 +351,8 @@ def test_a_screen_keeps_exact_logits_of_likely_tokens_and_approximates_the_rest(
     states = F.rms_norm(runtimes[1].features(0, 40), norm.weight.shape, norm.weight, norm.variance_epsilon)
     guess = states @ dequantized(screen.down).T @ dequantized(screen.up).T + screen.bias
     best = guess.amax(-1, keepdim=True)
-    likely, unlikely = guess > best - 6.9, F.max_pool1d(F.pad(guess, (0, 0)), 4, 4, ceil_mode=True)
-    unlikely = unlikely.repeat_interleave(4, 1)[:, : guess.shape[1]] < best - 7.1
+    of_four = F.max_pool1d(guess, 4, 4, ceil_mode=True).repeat_interleave(4, 1)[:, : guess.shape[1]]
+    likely, unlikely = guess > best - 6.9, of_four < best - 7.1
     assert likely.any() and unlikely.float().mean() > 0.1
     assert torch.equal(found[likely], full[likely])
     assert_close(found[unlikely], guess[unlikely])
@@ -415,15 +363,7 @@ def test_a_screen_keeps_exact_logits_of_likely_tokens_and_approximates_the_rest(
 @torch.inference_mode()
 def test_a_screened_head_gives_the_same_bits_for_any_number_of_rows_and_threads(screened):
     model = CompiledLlama(copy.deepcopy(screened), rounded=True)
-
-    def logits(parts: list[int], count: int) -> Tensor:
-        cache, start, found = model.stack.open(64), 0, []
-        for size in parts:
-            found.append(model.stack.run(cache, IDS[start : start + size], start, size, count)[0])
-            start += size
-        return torch.cat(found)
-
-    alone = logits([1] * 40, 1)
+    alone = passes(model, [1] * 40, last=1)
     for count in range(1, MOST_THREADS + 1):
         for parts in ([40], [3, 20, 17], [6, 7, 12, 15]):
-            assert torch.equal(logits(parts, count), alone)
+            assert passes(model, parts, count, last=1).starts_like(alone)

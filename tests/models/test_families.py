@@ -1,14 +1,14 @@
 """Families of causal language models: each writes the same as transformers, or is refused with a reason."""
 
 import copy
-from dataclasses import dataclass
 
 import pytest
 import torch
 import transformers
+from helpers.on_disk import save
 from helpers.tiny import baseline_rounds, byte_tokenizer, config_for, emitted, speculative_rounds, tiny_llama
 from torch import nn
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoModelForCausalLM
 
 from specdemo.models.attention import ATTENTION, UnsupportedAttentionError, grouped_attention
 from specdemo.models.batch_invariance import find_batch_invariant_rows
@@ -51,68 +51,63 @@ COMMON = {
 OLD = {"n_embd": 32, "n_layer": 2, "n_head": 4}
 
 
-@dataclass(frozen=True)
 class Family:
-    config: str
-    settings: tuple[tuple[str, object], ...] = ()
+    def __init__(self, config: str, **settings: object):
+        self.config = getattr(transformers, config)(**{**COMMON, **settings})
 
     def build(self, attention: str = ATTENTION, dtype: torch.dtype = torch.float64) -> nn.Module:
-        kind = getattr(transformers, self.config)
-        config: PretrainedConfig = kind(**{**COMMON, **dict(self.settings)})
         torch.manual_seed(0)
+        config = copy.deepcopy(self.config)
         return AutoModelForCausalLM.from_config(config, attn_implementation=attention).to(dtype).eval()
 
 
-def family(config: str, **settings: object) -> Family:
-    return Family(config, tuple(settings.items()))
-
-
 FAMILIES = {
-    "llama": family("LlamaConfig"),
-    "qwen2": family("Qwen2Config", use_sliding_window=True, sliding_window=WINDOW, max_window_layers=2),
-    "qwen3": family("Qwen3Config"),
-    "mistral": family("MistralConfig", sliding_window=WINDOW),
-    "gemma2": family(
+    "llama": Family("LlamaConfig"),
+    "qwen2": Family("Qwen2Config", use_sliding_window=True, sliding_window=WINDOW, max_window_layers=2),
+    "qwen3": Family("Qwen3Config"),
+    "mistral": Family("MistralConfig", sliding_window=WINDOW),
+    "gemma2": Family(
         "Gemma2Config", sliding_window=WINDOW, attn_logit_softcapping=2.0, query_pre_attn_scalar=1
     ),
-    "gemma3": family("Gemma3TextConfig", sliding_window=WINDOW, layer_types=ALTERNATING),
-    "gpt2": family("GPT2Config", **OLD),
-    "gpt-neox": family("GPTNeoXConfig"),
-    "phi3": family("Phi3Config", sliding_window=WINDOW),
-    "olmo3": family("Olmo3Config", sliding_window=WINDOW, layer_types=ALTERNATING),
-    "llama4": family("Llama4TextConfig", attention_chunk_size=WINDOW, num_local_experts=2),
-    "opt": family("OPTConfig", ffn_dim=48, word_embed_proj_dim=32, init_std=0.5),
-    "bloom": family("BloomConfig", n_layer=2, n_head=4),
+    "gemma3": Family("Gemma3TextConfig", sliding_window=WINDOW, layer_types=ALTERNATING),
+    "gpt2": Family("GPT2Config", **OLD),
+    "gpt-neox": Family("GPTNeoXConfig"),
+    "phi3": Family("Phi3Config", sliding_window=WINDOW),
+    "olmo3": Family("Olmo3Config", sliding_window=WINDOW, layer_types=ALTERNATING),
+    "llama4": Family("Llama4TextConfig", attention_chunk_size=WINDOW, num_local_experts=2),
+    "opt": Family("OPTConfig", ffn_dim=48, word_embed_proj_dim=32, init_std=0.5),
+    "bloom": Family("BloomConfig", n_layer=2, n_head=4),
     # Needs the result of attention in one piece of memory.
-    "jetmoe": family("JetMoeConfig", kv_channels=8, num_local_experts=4),
+    "jetmoe": Family("JetMoeConfig", kv_channels=8, num_local_experts=4),
 }
 SINGLE = {"jetmoe": torch.float32}  # experts are not computed in float64
 
-NEXT = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8}
-NEXT |= {"linear_value_head_dim": 8, "num_experts": 4, "moe_intermediate_size": 16}
-NEXT |= {"shared_expert_intermediate_size": 16}
+NEXT = {
+    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 2),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8),
+    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 16),
+    "num_experts": 4,
+}
 STATE = "has a recurrent state, which cannot be rolled back; choose a model with standard causal attention"
+FAILS = "fails after a rollback of the KV cache"
 REFUSED = {
-    "mamba": (family("MambaConfig", state_size=8), STATE),
-    "rwkv": (family("RwkvConfig", attention_hidden_size=32), STATE),
-    "lfm2": (family("Lfm2Config", layer_types=["conv", "full_attention"] * 2), STATE),
-    "qwen3-next": (family("Qwen3NextConfig", **NEXT), STATE),
+    "mamba": (Family("MambaConfig", state_size=8), STATE),
+    "rwkv": (Family("RwkvConfig", attention_hidden_size=32), STATE),
+    "lfm2": (Family("Lfm2Config", layer_types=["conv", "full_attention"] * 2), STATE),
+    "qwen3-next": (Family("Qwen3NextConfig", **NEXT), STATE),
     "gpt-oss": (
-        family("GptOssConfig", num_local_experts=4, sliding_window=WINDOW),
-        "uses attention with s_aux, which specdemo does not support",
+        Family("GptOssConfig", num_local_experts=4, sliding_window=WINDOW),
+        "uses attention with s_aux",
     ),
     # Reads each pass as a text of its own.
     "openai-gpt": (
-        family("OpenAIGPTConfig", **OLD),
-        "computes different logits with a KV cache than without one",
+        Family("OpenAIGPTConfig", **OLD),
+        "computes different logits with a KV cache than without",
     ),
     # Attends in both directions.
-    "bert": (family("BertConfig", is_decoder=False), "fails after a rollback of the KV cache"),
+    "bert": (Family("BertConfig", is_decoder=False), FAILS),
     # Sizes a table by its longest text, which the cache's rounded length exceeds.
-    "mpt": (
-        family("MptConfig", d_model=32, n_heads=4, max_seq_len=128),
-        "fails after a rollback of the KV cache",
-    ),
+    "mpt": (Family("MptConfig", d_model=32, n_heads=4, max_seq_len=128), FAILS),
 }
 
 
@@ -134,9 +129,8 @@ def expected_ids(model: nn.Module, tokens: int) -> list[int]:
     plain = plain.to(next(model.parameters()).dtype).eval()
     plain.load_state_dict(model.state_dict())
     text = torch.tensor([PROMPT])
-    return plain.generate(text, do_sample=False, max_new_tokens=tokens, use_cache=False)[
-        0, len(PROMPT) :
-    ].tolist()
+    written = plain.generate(text, do_sample=False, max_new_tokens=tokens, use_cache=False)
+    return written[0, len(PROMPT) :].tolist()
 
 
 @pytest.mark.slow
@@ -171,15 +165,13 @@ def test_a_folder_that_cannot_be_rolled_back_is_refused_in_either_role(tmp_path)
     tokenizer = byte_tokenizer()
     vocab = len(tokenizer)
     # Has its own list of attentions, which lacks ours.
-    neo = family("GPTNeoConfig", attention_types=[[["global"], 4]], vocab_size=vocab)
-    for name, model in {
+    neo = Family("GPTNeoConfig", attention_types=[[["global"], 4]], vocab_size=vocab)
+    models = {
         "good": tiny_llama(vocab, 0, torch.float32),
-        "mamba": family("MambaConfig", state_size=8, vocab_size=vocab).build(dtype=torch.float32),
+        "mamba": Family("MambaConfig", state_size=8, vocab_size=vocab).build(dtype=torch.float32),
         "gpt-neo": neo.build("eager", torch.float32),
-    }.items():
-        model.save_pretrained(tmp_path / name)
-        tokenizer.save_pretrained(tmp_path / name)
-    good, mamba, gpt_neo = (str(tmp_path / name) for name in ("good", "mamba", "gpt-neo"))
+    }
+    good, mamba, gpt_neo = (save(model, tokenizer, tmp_path / name) for name, model in models.items())
     for pair, words in (
         ((mamba, good), f"^The target model {mamba} has a recurrent state"),
         ((good, mamba), f"^The draft model {mamba} has a recurrent state"),
@@ -198,25 +190,21 @@ def test_attention_inputs_that_are_not_computed_are_never_ignored(name):
         grouped_attention(nn.Module(), heads, heads, heads, mask, dropout=0.0, **{name: torch.ones(2)})
 
 
-def test_capped_attention_gives_the_same_bits_for_any_number_of_rows():
-    assert find_batch_invariant_rows(FAMILIES["gemma2"].build(dtype=torch.bfloat16))
-
-
 def test_a_context_ends_where_the_encoding_of_positions_would_change():
     limit = LONGROPE["original_max_position_embeddings"]
-    model = family("Phi3Config", rope_parameters=LONGROPE, original_max_position_embeddings=limit).build()
+    model = Family("Phi3Config", rope_parameters=LONGROPE, original_max_position_embeddings=limit).build()
     rounds = baseline_rounds(model, PROMPT, config_for(max_new_tokens=TOKENS))
     assert rounds[-1].finish is Finish.CONTEXT
     assert emitted(rounds) == expected_ids(model, limit - len(PROMPT))
 
 
 def test_a_draft_that_reads_less_than_its_target_does_not_fail():
-    target, draft = FAMILIES["llama"].build(), family("GPT2Config", **OLD, max_position_embeddings=16).build()
+    target, draft = FAMILIES["llama"].build(), Family("GPT2Config", **OLD, max_position_embeddings=16).build()
     config = config_for(k=4, max_new_tokens=TOKENS)
     assert emitted(speculative_rounds(target, draft, PROMPT, config)) == expected_ids(target, TOKENS)
 
 
-def test_a_cache_longer_than_the_context_can_be_measured():
-    model = FAMILIES["gpt2"].build(dtype=torch.float32)
-    assert ModelRuntime(model).max_context == 128
-    assert find_batch_invariant_rows(model)
+def test_capped_attention_and_a_cache_longer_than_the_context_can_be_measured():
+    assert ModelRuntime(FAMILIES["gpt2"].build()).max_context == 128
+    for name, dtype in (("gemma2", torch.bfloat16), ("gpt2", torch.float32)):
+        assert find_batch_invariant_rows(FAMILIES[name].build(dtype=dtype))

@@ -74,9 +74,8 @@ def test_the_newest_free_caches_are_kept():
         caches.pop(0)
     gc.collect()
     again = [execution.open(64 * n) for n in range(1, len(keys) + 1)]
-    assert [cache.keys is one for cache, one in zip(again, keys, strict=True)] == [False] * 3 + [
-        True
-    ] * MAX_FREE_CACHES
+    kept = [cache.keys is one for cache, one in zip(again, keys, strict=True)]
+    assert kept == [False] * 3 + [True] * MAX_FREE_CACHES
 
 
 def test_a_pass_that_cannot_be_recorded_runs_and_reports_the_reason():
@@ -99,8 +98,7 @@ def test_a_recorded_draft_loop_drafts_the_same_as_the_plain_loop(rule, reduced):
     draft = nearby(tiny_llama(VOCAB, 3), 1, 0.05)
     if reduced:
         draft.lm_head = nn.Linear(16, len(id_map), bias=False, dtype=torch.float64)
-    draft = FusedLlama(draft)
-    config = config_for(rule, k=3, max_new_tokens=40)
+    draft, config = FusedLlama(draft), config_for(rule, k=3, max_new_tokens=40)
 
     def rounds(with_loop):
         chosen = rule_for(config, torch.device("cpu"))
@@ -129,27 +127,18 @@ def trace(computation, *inputs):
 
 
 def test_a_pass_reads_nothing_back_from_the_device():
-    model = fused()
+    model, inputs = fused(), (torch.tensor([1, 2]), torch.tensor([7, 8]))
     cache = model.open(64)
-    inputs = torch.tensor([1, 2]), torch.tensor([7, 8])
-
-    def one_pass(ids, positions):
-        return model(ids, positions, cache, 2, (0,))
-
-    trace(one_pass, *inputs)
+    trace(lambda ids, positions: model(ids, positions, cache, 2, (0,)), *inputs)
     with pytest.raises(Exception, match=r"data-dependent|symbolic|item"):
-        trace(lambda ids, positions: one_pass(ids, positions)[0] if positions[0].item() else None, *inputs)
+        trace(lambda ids, positions: ids if positions[0].item() else None, *inputs)
 
 
 @pytest.mark.parametrize("rule", list(Rule))
 def test_a_choice_of_a_token_reads_nothing_back_from_the_device(rule):
     chosen = rule_for(config_for(rule, top_k=5, top_p=0.9), torch.device("cpu"))
-    uniform = chosen.uniforms(1)
-    trace(
-        lambda logits, where: chosen.pick(logits, where, uniform, None).row,
-        torch.randn(VOCAB),
-        torch.tensor([3]),
-    )
+    uniform, inputs = chosen.uniforms(1), (torch.randn(VOCAB), torch.tensor([3]))
+    trace(lambda logits, where: chosen.pick(logits, where, uniform, None).row, *inputs)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device that records")

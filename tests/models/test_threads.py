@@ -63,13 +63,10 @@ class Machine:
             self.choice.passed("target", self.times[count])
 
 
-def test_an_idle_machine_uses_all_threads():
+def test_an_idle_machine_uses_all_threads_and_so_does_a_model_too_slow_for_a_trial():
     machine = Machine()
     machine.run(500)
     assert set(machine.used) == {4}, "nothing is tried while passes take the usual time"
-
-
-def test_a_model_too_slow_for_a_trial_uses_all_threads():
     machine = Machine(settle_s=0.001)
     machine.run(20)
     assert machine.choice.count == 4
@@ -90,17 +87,10 @@ def test_next_to_a_busy_process_fewer_threads_are_used_until_it_ends(busy):
     assert machine.choice.count == 4
 
 
-def test_a_slowdown_that_no_number_helps_is_tried_ever_more_seldom():
-    machine = Machine((2, 1))
-    machine.run(20)
-    machine.times = {2: 1.0, 1: 1.8}
-    machine.run(40)
-    assert FIRST_WAIT_S < LONGEST_WAIT_S and machine.used.count(1) <= 9
-
-
-def test_a_fixed_number_never_changes():
-    machine = Machine((2,))
-    machine.run(10)
-    machine.times = {2: 1.0}
-    machine.run(50)
-    assert set(machine.used) == {2}
+def test_a_slowdown_that_no_number_helps_is_tried_ever_more_seldom_and_a_fixed_number_never_changes():
+    for counts, trials in (((2, 1), 9), ((2,), 0)):
+        machine = Machine(counts)
+        machine.run(20)
+        machine.times = {2: 1.0, 1: 1.8}
+        machine.run(40)
+        assert FIRST_WAIT_S < LONGEST_WAIT_S and machine.used.count(1) <= trials

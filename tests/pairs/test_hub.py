@@ -13,7 +13,6 @@ from helpers.hub_cache import NEWEST, Hub, put, served, use_cache
 from helpers.on_disk import ON_CPU, own_text, run, save
 from helpers.tiny import byte_tokenizer, nearby, tiny_llama
 from huggingface_hub import constants, file_download
-from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
@@ -45,27 +44,19 @@ def draft_checkpoint(tmp_path_factory):
     return folder
 
 
-def adapter(folder, _):
-    folder.mkdir()
-    save_file({"base_model.model.lm_head.lora_A.weight": torch.ones(2)}, folder / "adapter_model.safetensors")
-    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "some/target"}')
-    return "is an adapter, not a whole model; merge"
-
-
-def only_pickles(folder, checkpoint):
-    shutil.copytree(checkpoint, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    return "contains no safetensors files"
-
-
 @pytest.mark.parametrize("source", ["folder", "hub"])
-@pytest.mark.parametrize("make", [adapter, only_pickles])
-def test_a_checkpoint_without_whole_safetensors_is_refused(checkpoint, tmp_path, monkeypatch, make, source):
+@pytest.mark.parametrize("kind", ["an adapter", "only pickles"])
+def test_a_checkpoint_without_whole_safetensors_is_refused(checkpoint, tmp_path, monkeypatch, kind, source):
     use_cache(monkeypatch, tmp_path / "hub")
-    words = make(tmp_path / "files", checkpoint)
-    name = str(tmp_path / "files")
-    if source == "hub":
-        name = "some/files"
-        put(tmp_path / "hub", name, tmp_path / "files")
+    folder = tmp_path / "files"
+    shutil.copytree(checkpoint, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    words = "contains no safetensors files"
+    if kind == "an adapter":
+        (folder / "adapter_model.safetensors").touch()
+        (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "some/target"}')
+        words = "is an adapter, not a whole model; merge"
+    put(tmp_path / "hub", "some/files", folder)
+    name = "some/files" if source == "hub" else str(folder)
     with pytest.raises(UserError, match=f"^{name} {words}"):
         fetch_checkpoint(name)
 
@@ -86,26 +77,26 @@ def test_every_file_of_a_tokenizer_is_fetched():
     assert not {file for file in files if not any(fnmatch(file, pattern) for pattern in WANTED)}
 
 
-MISSING_SHARD = '{"metadata": {}, "weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}}'
-DAMAGES = {
-    "renamed weights": {"model.safetensors": "weights.safetensors"},
-    "no config": {"config.json": None},
-    "broken config": {"config.json": b"{"},
-    "unknown family": {"config.json": b'{"model_type": "no such family"}'},
-    "no tokenizer": {"tokenizer.json": None, "tokenizer_config.json": None},
-    "cut weights": {"model.safetensors": b"0"},
-    "missing shard": {
-        "model.safetensors": "model-00001-of-00002.safetensors",
-        "model.safetensors.index.json": MISSING_SHARD.encode(),
-    },
-}
-"""The new content, new name, or None for a removed file."""
+MISSING_SHARD = b'{"metadata": {}, "weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}}'
+INDEX, SHARD = "model.safetensors.index.json", "model-00001-of-00002.safetensors"
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_refusal_is_one_sentence_with_one_period_at_its_end(checkpoint, tmp_path, damage):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model.safetensors": "weights.safetensors"},
+        {"config.json": None},
+        {"config.json": b"{"},
+        {"config.json": b'{"model_type": "no such family"}'},
+        {"tokenizer.json": None, "tokenizer_config.json": None},
+        {"model.safetensors": b"0"},
+        {"model.safetensors": SHARD, INDEX: MISSING_SHARD},
+    ],
+    ids=["other name", "no config", "broken config", "unknown family", "no tokenizer", "cut", "shard"],
+)
+def test_a_refusal_is_one_sentence_with_one_period_at_its_end(checkpoint, tmp_path, changes):
     folder = shutil.copytree(checkpoint, tmp_path / "files")
-    for name, change in DAMAGES[damage].items():
+    for name, change in changes.items():
         if isinstance(change, bytes):
             (folder / name).write_bytes(change)
         elif change:
@@ -139,10 +130,10 @@ def test_a_preset_loads_from_the_hubs_cache_and_writes_what_its_target_writes(
 @pytest.mark.parametrize(
     ("name", "revision", "words"),
     [
-        ("some/target", "b" * 40, f"some/target at revision {'b' * 40}: .*; unset HF_HUB_OFFLINE"),
-        ("some/other", None, "Cannot load some/other: it is not complete in"),
+        ("some/target", "b" * 40, f"at revision {'b' * 40}: .*; unset HF_HUB_OFFLINE"),
+        ("some/other", None, "some/other: it is not complete in"),
         ("no model of this name", None, "it is neither a folder nor a hub id"),
-        ("{folder}", "main", "is a folder, and folders have no revisions; leave out the revision main"),
+        ("{folder}", "main", "folders have no revisions; leave out the revision main"),
     ],
 )
 def test_a_model_that_is_not_in_the_cache_is_named(checkpoint, tmp_path, monkeypatch, name, revision, words):
@@ -199,17 +190,19 @@ def test_a_download_that_breaks_off_is_reported_and_resumed(hub):
     assert hub.asked.count("config.json") == 1, "a complete file is not fetched again"
 
 
-@pytest.mark.parametrize(
-    ("name", "revision", "words"),
-    [
+def test_a_refusal_of_the_hub_and_a_full_disk_are_explained(hub, monkeypatch):
+    def full(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(file_download, "http_get", full)
+    for name, revision, words in (
         ("some/nothing", None, "the hub has no model of that name, or it is private"),
         ("some/target", "c" * 40, f"it has no revision {'c' * 40}; check the revision"),
         ("some/gated", None, "some/gated is gated: accept its licence at http://127.0.0.1"),
-    ],
-)
-def test_a_refusal_of_the_hub_is_explained(hub, name, revision, words):
-    with pytest.raises(UserError, match=words):
-        fetch_checkpoint(name, revision)
+        ("some/target", None, "The disk is full; free some space for some/target"),
+    ):
+        with pytest.raises(UserError, match=words):
+            fetch_checkpoint(name, revision)
 
 
 @pytest.mark.slow
@@ -218,13 +211,4 @@ def test_an_unreachable_hub_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UserError, match="it is not in the cache, and the hub is offline"):
-        fetch_checkpoint("some/target")
-
-
-def test_a_full_disk_is_reported(hub, monkeypatch):
-    def full(*_arguments, **_options):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(file_download, "http_get", full)
-    with pytest.raises(UserError, match="The disk is full; free some space for some/target"):
         fetch_checkpoint("some/target")

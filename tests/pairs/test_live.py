@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 
 import pytest
@@ -34,14 +33,12 @@ def live(pair, **changes):
 
 
 def stopped_after(pair, count, kind, **changes):
-    """Return the events of a run that is stopped after ``count`` events of a kind."""
-    stopped, events = threading.Event(), []
-    run = LiveRun(pair, parse_config({**REQUEST, **changes}), stopped.is_set)
+    """Stop a run after ``count`` events of a kind; return the types of its events, and the last event."""
+    types = []
+    run = LiveRun(pair, parse_config({**REQUEST, **changes}), lambda: types.count(kind) >= count)
     for event in run.events():
-        events.append(event)
-        if [one["type"] for one in events].count(kind) == count:
-            stopped.set()
-    return events
+        types.append(event["type"])
+    return types, event
 
 
 @pytest.mark.parametrize("rule", list(Rule))
@@ -71,15 +68,10 @@ def test_events_run_saved_trace_and_replay_agree(pair, rule):
     if rule.same_text:
         assert record.lanes[SPECULATIVE].ids == record.lanes[BASELINE].ids
         assert events[-1]["badge"]["kind"] == "same"
-
-
-def test_the_draft_alone_is_a_lane_on_request_and_its_divergence_is_named(pair):
-    _, (*_, end) = live(pair, draft_alone=True)
-    assert end["totals"]["draft_alone_tokens"] == 12
-    assert end["draft_divergence"].endswith(f" from token {end['totals']['draft_divergence'] + 1} on.")
-    _, events = live(pair)
-    assert {event["lane"] for event in events[1:-1]} == {SPECULATIVE, BASELINE}
-    assert events[-1]["draft_divergence"] is None
+    totals = events[-1]["totals"]
+    assert totals["draft_alone_tokens"] == 12
+    if rule is Rule.GREEDY:
+        assert events[-1]["draft_divergence"].endswith(f" from token {totals['draft_divergence'] + 1} on.")
 
 
 def test_a_replay_needs_neither_torch_nor_models():
@@ -88,16 +80,15 @@ def test_a_replay_needs_neither_torch_nor_models():
 
 
 def test_stop_ends_both_lanes_within_their_round(pair):
-    events = stopped_after(pair, 4, "round", max_new_tokens=200)
-    assert sum(event["type"] == "round" for event in events) <= 4 + 2
-    assert events[-1]["type"] == "end" and events[-1]["sentence"].startswith("Stopped early.")
+    types, last = stopped_after(pair, 4, "round", max_new_tokens=200)
+    assert types.count("round") <= 4 + 2
+    assert last["type"] == "end" and last["sentence"].startswith("Stopped early.")
 
 
 def test_a_long_prompt_shows_its_progress_before_the_start(pair):
-    lanes = 3
     record, events = live(pair, prompt="a" * (2 * PROMPT_PART + 1), draft_alone=True)
     shares = [event["fraction"] for event in events if event["type"] == "progress"]
-    assert shares == pytest.approx([part / (2 * lanes) for part in range(1, 2 * lanes + 1)])
+    assert shares == pytest.approx([part / 6 for part in range(1, 7)]), "two parts for each of three lanes"
     assert [event["type"] for event in events[len(shares) :]][:2] == ["start", "round"]
     for lane in record.lanes.values():
         assert lane.rounds[0].prefill_s > 0 and lane.rounds[1].prefill_s == 0
@@ -105,37 +96,29 @@ def test_a_long_prompt_shows_its_progress_before_the_start(pair):
 
 @pytest.mark.parametrize("parts", range(1, 4))
 def test_a_stop_while_the_prompt_is_processed_ends_the_run_before_its_start(pair, parts):
-    events = stopped_after(pair, parts, "progress", prompt="a" * (2 * PROMPT_PART))
-    assert [event["type"] for event in events] == ["progress"] * (parts + 1)
-    assert events[-1]["text"] == "Stopped while the prompt was read"
+    types, last = stopped_after(pair, parts, "progress", prompt="a" * (2 * PROMPT_PART))
+    assert types == ["progress"] * (parts + 1)
+    assert last["text"] == "Stopped while the prompt was read"
 
 
-def measured(lane: dict) -> tuple[float, int]:
-    """Return the seconds and the number of tokens of a lane of an exported trace."""
-    rounds = lane["rounds"]
-    seconds = sum(r["draft_s"] + r["verify_s"] + r["other_s"] for r in rounds)
-    kept = sum(token["status"] == "accepted" for r in rounds for token in r["drafted"])
-    return seconds, kept + sum(r["emission"] is not None for r in rounds)
-
-
-@pytest.mark.parametrize("drafter", ["prompt-lookup", "draft-model"])
-def test_the_speedup_follows_from_the_exported_clocks(pair, drafter):
-    run = compare(pair, "hello", mode="raw", max_new_tokens=24, drafter=drafter)
+def test_the_speedup_follows_from_the_exported_clocks(pair):
+    run = compare(pair, "hello", mode="raw", max_new_tokens=24, drafter="draft-model")
     exported = json.loads(run.to_json())
-    seconds, tokens = measured(exported["lanes"][SPECULATIVE])
-    baseline_seconds, baseline_tokens = measured(exported["lanes"][BASELINE])
-    totals = exported["totals"]
-    assert (totals["tokens"], totals["baseline_tokens"]) == (tokens, baseline_tokens) == (24, 24)
-    assert totals["seconds"] == pytest.approx(seconds)
-    assert totals["baseline_seconds"] == pytest.approx(baseline_seconds)
-    speedup = (baseline_seconds / baseline_tokens) / (seconds / tokens)
-    assert totals["speedup"] == pytest.approx(speedup, rel=1e-9)
+    totals, pace = exported["totals"], {}
+    for lane, prefix in ((SPECULATIVE, ""), (BASELINE, "baseline_")):
+        rounds = exported["lanes"][lane]["rounds"]
+        seconds = sum(r["draft_s"] + r["verify_s"] + r["other_s"] for r in rounds)
+        kept = sum(token["status"] == "accepted" for r in rounds for token in r["drafted"])
+        tokens = kept + sum(r["emission"] is not None for r in rounds)
+        assert totals[f"{prefix}tokens"] == tokens == 24
+        assert totals[f"{prefix}seconds"] == pytest.approx(seconds)
+        pace[lane] = seconds / tokens
+    assert totals["speedup"] == pytest.approx(pace[BASELINE] / pace[SPECULATIVE], rel=1e-9)
 
 
 def test_a_run_too_short_for_a_speedup_has_none_also_after_loading(pair):
     run = compare(pair, "hello", mode="raw", max_new_tokens=4)
-    assert run.totals["speedup"] is None
-    assert load(run.to_json()).totals == run.totals
+    assert run.totals["speedup"] is None and load(run.to_json()).totals == run.totals
 
 
 @pytest.mark.parametrize("scatter", [0.0, 0.5])

@@ -15,26 +15,21 @@ from helpers.tiny import (
     byte_tokenizer,
     config_for,
     emitted,
-    nearby,
     tiny_llama,
     tiny_pair,
 )
 from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from specdemo.drafters.factory import DrafterSpec, make_drafter
 from specdemo.drafters.other_device import DistantRule
-from specdemo.engine.draft_length import FixedLength
-from specdemo.engine.rules import RejectionRule, rule_for
-from specdemo.lab.conditions import CONDITIONS
-from specdemo.lab.points import EXPERIMENTS
+from specdemo.engine.rules import RejectionRule
 from specdemo.lab.throughput import measure_batches
 from specdemo.models.attention import ATTENTION
 from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.draft_files import count_parameters
 from specdemo.models.execution import PlainExecution
 from specdemo.models.fused_llama import FusedLlama, can_fuse
-from specdemo.models.runtime import ModelRuntime
+from specdemo.models.runtime import ExitRuntime, ModelRuntime
 from specdemo.pairs import load as models
 from specdemo.pairs import model_loader
 from specdemo.pairs.calibrate import PassCosts
@@ -46,10 +41,7 @@ from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.model_loader import Loader
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import Sources
-from specdemo.quiz.questions import QUESTIONS
-from specdemo.records.drafter_kinds import EARLY_EXIT, KINDS
 from specdemo.records.limits import UserError
-from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Calibration, Rule
 from specdemo.service.jobs import JOB_SPECS, checked, perform
 
@@ -102,18 +94,19 @@ def in_parts(folder: str, scratch) -> nn.Module:
     ).eval()
 
 
-@pytest.mark.parametrize("drafter", ["early-exit", "lookup+model"])
-def test_a_target_in_parts_writes_the_same_as_in_one_piece(folders, tmp_path, drafter):
+def test_a_target_in_parts_writes_the_same_as_in_one_piece(folders, tmp_path):
     target = in_parts(folders[0], tmp_path)
     assert any(weight.is_meta for weight in target.parameters()), "nothing was left out"
     require_rollback("target", "in parts", target)
     assert not can_fuse(target) and ON_CPU.executable(target, False, None, refuse) is target
     whole = load_sources(Sources(*folders, device="cpu", precision="fp32"))
     assert isinstance(whole.target, CompiledLlama)
-    expected = run(whole, drafter=drafter, max_new_tokens=24)[0]
-    record, end = run(replace(whole, target=target, costs=PassCosts()), drafter=drafter, max_new_tokens=24)
-    assert end["badge"]["kind"] == "same"
-    assert record.lanes["speculative"].ids == expected.lanes["speculative"].ids
+    divided = replace(whole, target=target, costs=PassCosts())
+    for drafter in ("early-exit", "lookup+model"):
+        expected, _ = run(whole, drafter=drafter)
+        record, end = run(divided, drafter=drafter)
+        assert end["badge"]["kind"] == "same"
+        assert record.lanes["speculative"].ids == expected.lanes["speculative"].ids
 
 
 def test_early_exit_of_a_target_in_parts_runs_only_the_first_layers(folders, tmp_path):
@@ -126,11 +119,9 @@ def test_early_exit_of_a_target_in_parts_runs_only_the_first_layers(folders, tmp
     host.begin(256)
     host.prefill(torch.tensor([1, 2]))
     passes.clear()
-    early = make_drafter(DrafterSpec(KINDS[EARLY_EXIT], host, rule_for(config_for(), host.device)))
+    early = ExitRuntime(host, 1)
     early.begin(256)
-    length = FixedLength(1)
-    length.start(1)
-    early.propose([1, 2, 3], length, rule_for(config_for(), host.device))
+    early.forward(torch.tensor([3]))
     assert passes == [0]
 
 
@@ -177,8 +168,9 @@ def apart(pair: Pair) -> Pair:
     return Apart(**{one.name: getattr(pair, one.name) for one in fields(Pair)})
 
 
-@pytest.mark.parametrize("drafter", ["draft-model", "lookup+model", "early-exit", "prompt-lookup"])
-@pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
+@pytest.mark.parametrize(
+    ("rule", "drafter"), [(Rule.GREEDY, "lookup+model"), (Rule.SHARED_NOISE, "draft-model")]
+)
 def test_a_draft_on_another_device_drafts_the_same(rule, drafter):
     pair = tiny_pair()
     settings = {"drafter": drafter, "rule": rule, "temperature": 0 if rule is Rule.GREEDY else 0.8}
@@ -213,15 +205,10 @@ def loose_tensors(module: nn.Module, device: str) -> list[str]:
     return [name for name, tensor in named if tensor.device.type != device]
 
 
-@pytest.mark.parametrize("which", ["llama", "gpt2", "built-in"])
+@pytest.mark.parametrize("which", ["with a draft that is not fused", "built-in"])
 def test_a_pair_that_moves_leaves_no_tensor_on_the_cpu(folders, which, tmp_path):
-    if which == "built-in":
-        named = ()
-    elif which == "llama":
-        named = folders
-    else:
-        unfused = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=258))
-        named = (folders[0], save(unfused, byte_tokenizer(), tmp_path))
+    unfused = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=258))
+    named = () if which == "built-in" else (folders[0], save(unfused, byte_tokenizer(), tmp_path))
     pair = assemble_pair(Sources(*named, device="meta"), checked_on="cpu")
     assert pair.costs.known == {}
     for model in (pair.target, pair.draft, pair.feature_draft):
@@ -258,19 +245,14 @@ JOBS = [
     ("class", {"text": "abc", "drafts": ["de", "f"]}),
     ("prove", DISTRIBUTION),
     ("prove", DISTRIBUTION | {"rule": "no-residual"}),
-]
-LONG_JOBS = [
-    ("calibrate", {}),
-    ("prove", {"proof": "greedy", "prompts": 1}),
     ("prove", {"proof": "shared-noise", "prompts": 1}),
-    *(("measure", {"experiment": name, "max_new_tokens": 4, "prompts": 1}) for name in EXPERIMENTS),
-    *(("measure", {"experiment": name, "max_new_tokens": 4}) for name in CONDITIONS),
-    *(("quiz", {"question": number}) for number in range(1, len(QUESTIONS) + 1)),
+    ("calibrate", {}),
+    *(
+        ("measure", {"experiment": name, "max_new_tokens": 4})
+        for name in ("aligned-draft", "parallel-verification", "different-distribution", "overhead")
+    ),
+    ("quiz", {"question": 1}),
 ]
-
-
-def test_every_kind_of_job_is_tried():
-    assert {kind for kind, _ in JOBS + LONG_JOBS} == set(JOB_SPECS)
 
 
 def placed(model: nn.Module, device: torch.device) -> nn.Module:
@@ -289,34 +271,20 @@ def placed(model: nn.Module, device: torch.device) -> nn.Module:
 def two_devices(monkeypatch):
     """A pair on two devices, whose costs are given."""
     monkeypatch.setattr(torch, "Generator", lambda *_, made=torch.Generator: made())
-    tokenizer = byte_tokenizer()
-    target = tiny_llama(len(tokenizer), 0, torch.float32, spread=0.4)
-    draft, id_map = nearby(target, 1, 0.05), torch.arange(len(tokenizer) - 4)
-    draft.lm_head = nn.Linear(16, len(id_map), bias=False)
-    draft.lm_head.weight.data = target.lm_head.weight.data[: len(id_map)]
-    target, draft = FusedLlama(target), FusedLlama(draft)
+    whole, id_map = tiny_pair(), torch.arange(254)
+    whole.draft.lm_head = nn.Linear(16, len(id_map), bias=False)
+    whole.draft.lm_head.weight.data = whole.target.lm_head.weight.data[: len(id_map)]
+    target, draft = FusedLlama(whole.target), FusedLlama(whole.draft)
     costs = Calibration(step_s=1e-3, c=0.1, v=PLANTED_V, row_floor=1)
     monkeypatch.setattr(Lanes, "calibrate", lambda *_: costs)
     monkeypatch.setattr(PassCosts, "of_target", lambda *_: costs)
     with Labels():
-        yield Pair(
-            target_name="tiny target",
-            draft_name="tiny draft",
-            target=placed(target, HERE),
-            draft=placed(draft, THERE),
-            id_map=id_map.to(THERE),
-            tokenizer=tokenizer,
-            precision="fp32",
-            pieces=PieceTable(tokenizer),
-        )
+        yield replace(whole, target=placed(target, HERE), draft=placed(draft, THERE), id_map=id_map.to(THERE))
 
 
-@pytest.mark.parametrize(
-    ("kind", "request_"),
-    [*JOBS, *LONG_JOBS],
-    ids=lambda value: str(value)[:60],
-)
+@pytest.mark.parametrize(("kind", "request_"), JOBS, ids=lambda value: str(value)[:60])
 def test_target_and_draft_may_be_on_two_devices(two_devices, kind, request_):
+    assert {kind for kind, _ in JOBS} == set(JOB_SPECS), "every kind of job is tried"
     assert (two_devices.device, two_devices.draft_device) == (HERE, THERE)
     events = list(perform(two_devices, checked(kind, request_), lambda: False))
     assert events and all(event["type"] != "error" for event in events)

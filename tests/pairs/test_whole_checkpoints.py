@@ -2,7 +2,6 @@
 
 import json
 import re
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,7 @@ ARCHITECTURES = {
     "gpt-neox": ("GPTNeoXConfig", SIZES),
     "opt": ("OPTConfig", {**SIZES, "ffn_dim": 32, "word_embed_proj_dim": 16}),
 }
+FIRST = torch.arange(100)
 MIXTURE = ("MixtralConfig", {**SIZES, "num_local_experts": 2})
 
 
@@ -62,66 +62,44 @@ def drop(folder: Path, names: str) -> None:
     edit(folder, lambda state: {k: v for k, v in state.items() if not re.search(names, k)})
 
 
-def settings(folder: Path, name: str = "config.json", **changes: object) -> None:
+def configure(folder: Path, name: str = "config.json", **changes: object) -> None:
     path = folder / name
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_in.weight")
-
-
-def without_head(model: Any, folder: Path) -> str:
-    drop(folder, r"^(lm_head|embed_out)\.")
-    return r"missing: lm_head\.weight"
-
-
-def without_a_norm(model: Any, folder: Path) -> str:
-    lost = next(name for name in sorted(load_file(folder / WEIGHTS)) if "1.input_layernorm.w" in name)
-    drop(folder, re.escape(lost))
-    return f"missing: {lost}"
-
-
-def foreign_prefix(model: Any, folder: Path) -> str:
+def rename(folder: Path) -> None:
     edit(folder, lambda state: {f"base_model.model.{name}": tensor for name, tensor in state.items()})
-    return r"missing: .* and \d+ more; unexpected: base_model\.model\..* and \d+ more"
 
 
-def fewer_layers_in_the_config(model: Any, folder: Path) -> str:
-    settings(folder, num_hidden_layers=1, n_layer=1, layer_types=None)
-    return r"unexpected: .*\.1\."
-
-
-def more_layers_in_the_config(model: Any, folder: Path) -> str:
-    settings(folder, num_hidden_layers=3, n_layer=3, layer_types=None)
-    return r"missing: .*\.2\."
-
-
-def another_shape(model: Any, folder: Path) -> str:
-    embedding = next(name for name in load_file(folder / WEIGHTS) if name.endswith(EMBEDDINGS))
+def shorten_embedding(folder: Path) -> None:
+    embedding = next(name for name in load_file(folder / WEIGHTS) if re.search(EMBEDDING, name))
     edit(folder, lambda state: state | {embedding: state[embedding][:-3].clone()})
-    return f"of another shape: {embedding}"
 
 
-def tied_in_the_config_only(model: Any, folder: Path) -> str:
-    settings(folder, tie_word_embeddings=True)
-    return r"stored twice with different values: lm_head\.weight"
+def make_classifier(folder: Path) -> None:
+    config = transformers.AutoConfig.from_pretrained(folder)
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
 
 
-def classifier(model: Any, folder: Path) -> str:
-    transformers.AutoModelForSequenceClassification.from_config(model.config).save_pretrained(folder)
-    return r"missing: lm_head\.weight; unexpected: score\.weight"
-
-
-EVERYWHERE = (without_head, foreign_prefix, fewer_layers_in_the_config, more_layers_in_the_config)
-EVERYWHERE += (another_shape, tied_in_the_config_only)
-IMPOSSIBLE = {(classifier, "opt"), (without_a_norm, "gpt2"), (without_a_norm, "opt")}
-DAMAGES = [
-    pytest.param(damage, name, marks=() if name == "llama" or damage is another_shape else pytest.mark.slow)
-    for damage in (*EVERYWHERE, classifier, without_a_norm)
-    for name in ARCHITECTURES
-    if (damage, name) not in IMPOSSIBLE
-]
-"""All of Llama in the fast run; all others with the slow tests."""
+EMBEDDING = r"(embed_tokens|wte|embed_in)\.weight$"
+WITHOUT_HEAD = r"missing: lm_head\.weight"
+DAMAGES = {
+    "no head": (lambda folder: drop(folder, r"^(lm_head|embed_out)\."), WITHOUT_HEAD),
+    "another shape": (shorten_embedding, f"of another shape: .*{EMBEDDING[:-1]}"),
+    "no norm": (
+        lambda folder: drop(folder, r"1\.input_layernorm\.w"),
+        r"missing: .*1\.input_layernorm\.weight",
+    ),
+    "foreign prefix": (rename, r"missing: .* and \d+ more; unexpected: base_model\.model\..* and \d+ more"),
+    "fewer layers": (lambda folder: configure(folder, num_hidden_layers=1), r"unexpected: .*\.1\."),
+    "more layers": (lambda folder: configure(folder, num_hidden_layers=3), r"missing: .*\.2\."),
+    "tied in the config only": (
+        lambda folder: configure(folder, tie_word_embeddings=True),
+        r"stored twice with different values: lm_head\.weight",
+    ),
+    "classifier": (make_classifier, rf"{WITHOUT_HEAD}; unexpected: score\.weight"),
+}
+OTHERS = [name for name in ARCHITECTURES if name != "llama"]
 
 
 @pytest.fixture(scope="module")
@@ -130,22 +108,28 @@ def whole(tmp_path_factory):
     return save(model, TOKENIZER, tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.parametrize(("damage", "name"), DAMAGES, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        *((damage, "llama") for damage in DAMAGES),
+        *(("another shape", name) for name in OTHERS),
+        *(pytest.param("no head", name, marks=pytest.mark.slow) for name in OTHERS),
+    ],
+)
 def test_a_damaged_checkpoint_is_refused_with_the_first_names(tmp_path, damage, name):
-    model = built(ARCHITECTURES[name])
-    folder = save(model, TOKENIZER, tmp_path)
-    words = damage(model, tmp_path)
+    folder = save(built(ARCHITECTURES[name]), TOKENIZER, tmp_path)
+    change, words = DAMAGES[damage]
+    change(tmp_path)
     with pytest.raises(UserError, match=rf"^Cannot load {folder}: .*\({words}.*\); choose [^.]*\.$"):
         assemble_pair(Sources(folder, "none", **ON_CPU))
 
 
 def test_a_damaged_draft_model_is_refused_and_a_damaged_target_writes_no_training_text(whole, tmp_path):
-    model = built(ARCHITECTURES["llama"])
-    folder = save(model, TOKENIZER, tmp_path)
-    words = without_head(model, tmp_path)
-    with pytest.raises(UserError, match=rf"^Cannot load {folder}: .*\({words}"):
+    folder = save(built(ARCHITECTURES["llama"]), TOKENIZER, tmp_path)
+    drop(tmp_path, "^lm_head")
+    with pytest.raises(UserError, match=rf"^Cannot load {folder}: .*\({WITHOUT_HEAD}"):
         assemble_pair(Sources(whole, folder, **ON_CPU))
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match=WITHOUT_HEAD):
         load_target(folder, torch.device("cpu"), "fp32")
 
 
@@ -212,60 +196,44 @@ def test_buffers_of_old_checkpoints_and_copies_of_tied_weights_are_no_damage(tmp
     assert list(record.lanes["speculative"].ids) == own_text(model, record, 10)
 
 
-TRAINED = {
-    "draft": (lambda target: slice_of_target(target, [0], torch.arange(100)), save_draft),
-    "feature_draft": (lambda target: feature_draft_for(target, torch.arange(100)), save_feature_draft),
-}
-
-
-def assemble_with(whole: str, part: str, folder: Path) -> None:
-    assemble_pair(Sources(**{"target": whole, "draft": "none", part: str(folder)}, **ON_CPU))
-
-
-DAMAGED_TENSORS = {
-    "norm": r"missing: .*norm\.weight.*",
-    rf"\{SCALE}$": "of another shape or type: .*",
-    "": r"unexpected: adapter\.weight",
-    "id_map": "'id_map'",
-}
-"""Names of the tensors that are dropped, or none for a tensor that is added; the error."""
-
-
-@pytest.mark.parametrize(
-    ("part", "names"), [*product(TRAINED, [*DAMAGED_TENSORS][:3]), ("feature_draft", "id_map")]
-)
-def test_a_damaged_trained_draft_is_refused(whole, tmp_path, part, names):
-    make, write = TRAINED[part]
-    write(make(tiny_llama(len(TOKENIZER), 0, torch.float32)), tmp_path)
-    if not names:
-        edit(tmp_path, lambda state: state | {"adapter.weight": torch.ones(2, dtype=torch.bfloat16)})
+def train(part: str, folder: Path, width: int = 16, ids: torch.Tensor = FIRST) -> None:
+    """Save a draft of a kind for a target of this width."""
+    target = tiny_llama(len(TOKENIZER), 0, torch.float32, width=width)
+    if part == "draft":
+        save_draft(slice_of_target(target, [0], ids), folder)
     else:
-        drop(tmp_path, names)
-    words = rf"^Cannot load a .*draft for this target from {tmp_path} \({DAMAGED_TENSORS[names]}\)"
+        save_feature_draft(feature_draft_for(target, ids), folder)
+
+
+def with_id(token: int) -> torch.Tensor:
+    return torch.where(FIRST == 3, token, FIRST)
+
+
+def add_adapter(part: str, folder: Path) -> None:
+    edit(folder, lambda state: state | {"adapter.weight": torch.ones(2, dtype=torch.bfloat16)})
+
+
+BOTH = ("draft", "feature_draft")
+DAMAGED = [
+    *((part, lambda _, folder: drop(folder, "norm"), r"missing: .*norm\.weight") for part in BOTH),
+    *((part, lambda _, folder: drop(folder, rf"\{SCALE}$"), "of another shape or type: ") for part in BOTH),
+    *((part, add_adapter, r"unexpected: adapter\.weight") for part in BOTH),
+    *(
+        (part, lambda part, folder: train(part, folder, width=32), "for a target of width 32")
+        for part in BOTH
+    ),
+    ("draft", lambda part, folder: train(part, folder, ids=with_id(-1)), "token ids .* are damaged"),
+    ("draft", lambda part, folder: train(part, folder, ids=with_id(2)), "token ids .* are damaged"),
+    ("feature_draft", lambda _, folder: drop(folder, "id_map"), "'id_map'"),
+    ("feature_draft", lambda _, folder: configure(folder, CONFIG_FILE, taps=[1, 7]), "more than 2 layers"),
+]
+
+
+@pytest.mark.parametrize(("part", "damage", "words"), DAMAGED)
+def test_a_trained_draft_that_is_damaged_or_for_another_target_is_refused(
+    whole, tmp_path, part, damage, words
+):
+    train(part, tmp_path)
+    damage(part, tmp_path)
     with pytest.raises(UserError, match=words):
-        assemble_with(whole, part, tmp_path)
-
-
-@pytest.mark.parametrize("part", TRAINED)
-def test_a_draft_for_a_target_of_another_width_is_refused(whole, tmp_path, part):
-    make, write = TRAINED[part]
-    write(make(tiny_llama(len(TOKENIZER), 0, torch.float32, width=32)), tmp_path)
-    with pytest.raises(UserError, match=r"\(made for a target of width 32, not 16\); choose a folder"):
-        assemble_with(whole, part, tmp_path)
-
-
-@pytest.mark.parametrize("wrong_id", [-1, 2])
-def test_a_draft_with_damaged_token_ids_is_refused(whole, tmp_path, wrong_id):
-    ids = torch.arange(100)
-    ids[3] = wrong_id
-    save_draft(slice_of_target(tiny_llama(len(TOKENIZER), 0, torch.float32), [0], ids), tmp_path)
-    with pytest.raises(UserError, match=r"^The token ids in this draft's files are damaged"):
-        assemble_with(whole, "draft", tmp_path)
-
-
-def test_a_feature_draft_for_a_deeper_target_is_refused(whole, tmp_path):
-    make, write = TRAINED["feature_draft"]
-    write(make(tiny_llama(len(TOKENIZER), 0, torch.float32)), tmp_path)
-    settings(tmp_path, CONFIG_FILE, taps=[1, 7])
-    with pytest.raises(UserError, match=r"\(made for a target of more than 2 layers\); choose a folder"):
-        assemble_with(whole, "feature_draft", tmp_path)
+        assemble_pair(Sources(**{"target": whole, "draft": "none", part: str(tmp_path)}, **ON_CPU))

@@ -72,22 +72,16 @@ def test_headers_are_what_the_template_puts_around_messages(tokenizer, target):
     assert chat.message([*tokenizer(" Hi ")["input_ids"], end]) == "Hi"
 
 
-@pytest.mark.parametrize(
-    "prompt",
-    [
+def test_a_prompt_is_plain_not_forbidden_used_once_and_few_open_alike():
+    chosen = PromptFilter(["The quick brown fox jumps over the lazy dog."])
+    for odd in (
+        "",
         "Too short",
         "Was ist größer, schöner, älter? Ä Ö Ü ß",
         "word " * 200,
         "Please tell me why the quick brown fox jumps over the lazy dog, in French.",
-        "",
-    ],
-)
-def test_a_prompt_that_is_odd_or_forbidden_is_not_used(prompt):
-    assert not PromptFilter(["The quick brown fox jumps over the lazy dog."]).take(prompt)
-
-
-def test_a_prompt_is_used_once_and_few_open_alike():
-    chosen = PromptFilter([])
+    ):
+        assert not chosen.take(odd), odd
     assert chosen.take("How do bees find their way?")
     assert not chosen.take("how do  bees find their way")
     taken = [chosen.take(f"What is the best kind number {index}?") for index in range(2 * MAX_SAME_OPENING)]
@@ -108,11 +102,10 @@ def test_a_batch_has_texts_of_every_kind_and_the_seed_determines_it(small, targe
     assert all(part.texts for part in made[:4])
     assert ids(made) == ids(same) != ids(other)
     (end,) = eos_ids_of(target, tokenizer)
-    for part in made:
-        for text in part.texts:
-            assert 0 < text.start <= len(text.ids)
-            assert text.ended == (int(text.ids[-1]) == end)
-            assert end not in text.ids[text.start : -1]
+    for text in (text for part in made for text in part.texts):
+        assert 0 < text.start <= len(text.ids)
+        assert text.ended == (int(text.ids[-1]) == end)
+        assert end not in text.ids[text.start : -1]
     first = ids(made[2:3])
     for text in made[3].texts:
         second = text.ids.tolist()
@@ -124,18 +117,17 @@ def test_labels_of_texts_read_are_those_of_texts_written(target, tmp_path):
     taps = (0, 1)
     prompts = [[5, 6, 7], [8], [9, 10], [11, 12, 13, 14]] * 6
     write_text(target, prompts, frozenset({3}), tmp_path / "written", 12, seed=0, taps=taps)
-    written = {tuple(row.ids.tolist()): row for row in read_text(tmp_path / "written") if len(row.output)}
-    texts = [WrittenText(row.ids.numpy(), row.start + 1) for row in written.values()]
+    written = [row for row in read_text(tmp_path / "written") if len(row.output)]
+    texts = [WrittenText(row.ids.numpy(), row.start + 1) for row in written]
     label_texts(target, texts, tmp_path / "read", seed=0, taps=taps)
-    read = read_text(tmp_path / "read")
-    assert len(read) == len(written)
-    for row in read:
-        same = written[tuple(row.ids.tolist())]
-        assert row.start == same.start
-        torch.testing.assert_close(row.top_probs, same.top_probs, atol=2e-3, rtol=0)
-        sure = (same.top_probs[:, 0] - same.top_probs[:, 1]) > 0.01
-        assert torch.equal(row.top_ids[sure, 0], same.top_ids[sure, 0])
-        torch.testing.assert_close(row.states, same.states, atol=1e-3, rtol=2e-2)  # bf16
+    found = {tuple(row.ids.tolist()): row for row in read_text(tmp_path / "read")}
+    for row in written:
+        read = found[tuple(row.ids.tolist())]
+        assert read.start == row.start
+        torch.testing.assert_close(read.top_probs, row.top_probs, atol=2e-3, rtol=0)
+        sure = (row.top_probs[:, 0] - row.top_probs[:, 1]) > 0.01
+        assert torch.equal(read.top_ids[sure, 0], row.top_ids[sure, 0])
+        torch.testing.assert_close(read.states, row.states, atol=1e-3, rtol=2e-2)  # bf16
 
 
 def test_labelling_stops_at_its_deadline_and_continues_after_an_interruption(target, tmp_path, monkeypatch):
@@ -156,14 +148,14 @@ def test_a_text_that_repeats_itself_is_found():
     assert not repeats(np.arange(200))
 
 
-def test_texts_come_back_from_a_file_as_they_were(tmp_path):
+def test_texts_come_back_from_a_file_as_they_were_and_no_number_is_used_again(tmp_path):
     texts = [WrittenText(np.array([1, 2, 70_000]), 1, ended=True), WrittenText(np.array([5]), 1)]
-    save_groups([TextGroup("pool", texts), TextGroup("edit", [])], text_path(tmp_path, 0))
-    (pool, edit) = load_groups(text_path(tmp_path, 0))
+    save_groups([TextGroup("pool", texts), TextGroup("edit", [])], text_path(tmp_path, 3))
+    (pool, edit) = load_groups(text_path(tmp_path, 3))
     assert (pool.kind, edit) == ("pool", TextGroup("edit", []))
     read = [(text.ids.tolist(), text.start, text.ended) for text in pool.texts]
     assert read == [([1, 2, 70_000], 1, True), ([5], 1, False)]
-    assert len(load_texts(tmp_path, "here")) == 2
+    assert len(load_texts(tmp_path, "here")) == 2 and next_number(tmp_path) == 4
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish", None])
@@ -179,28 +171,18 @@ def test_a_text_without_tokens_of_the_target_gives_no_labels(target, tmp_path):
         label_texts(target, [WrittenText(np.array([1, 2]), 2)], tmp_path, seed=0)
 
 
-def test_texts_of_another_target_are_refused(tmp_path):
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", b"\xff", b"[" * 100_000])
+def test_texts_of_another_target_or_with_a_damaged_name_are_refused_and_kept(tmp_path, content):
+    named, words = tmp_path / "target.json", r"target\.json is damaged; delete this file if other wrote"
     for _ in range(2):
         claim_folder(tmp_path, "one")
-    for use in (claim_folder, load_texts):
-        with pytest.raises(UserError, match="written by another target, one"):
-            use(tmp_path, "other")
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", b"[" * 100_000])
-def test_a_damaged_name_of_the_target_is_refused_and_kept(tmp_path, content):
-    named = tmp_path / "target.json"
+    if content is None:
+        content, words = named.read_bytes(), "written by another target, one"
     named.write_bytes(content)
     for use in (claim_folder, load_texts):
-        with pytest.raises(UserError, match=r"target\.json is damaged; delete this file if one wrote"):
-            use(tmp_path, "one")
+        with pytest.raises(UserError, match=words):
+            use(tmp_path, "other")
     assert named.read_bytes() == content
-
-
-def test_the_number_of_a_removed_batch_is_not_used_again(tmp_path):
-    for number in (0, 1, 3):
-        save_groups([], text_path(tmp_path, number))
-    assert next_number(tmp_path) == 4
 
 
 def test_the_command_writes_continues_and_feeds_a_training(small, target, tokenizer, tmp_path, capsys):

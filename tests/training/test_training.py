@@ -1,7 +1,5 @@
 """The command ``specdemo train``: its files, resume, --start, and what it refuses."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from helpers.tiny_training import KilledError, killed_at, train
@@ -16,24 +14,6 @@ from specdemo.training.distil import distil
 from specdemo.training.labelled_text import read_text, seconds_spent
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
-ASSETS = Path(__file__).parents[2] / "assets"
-
-
-PART = {"model": "draft", "feature": "feature_draft", "n-gram": "n_gram"}
-
-
-@pytest.mark.parametrize("kind", PART)
-def test_the_command_leaves_a_draft_that_loads_with_card_and_curve(folder, tmp_path, brief, capsys, kind):
-    assert train(folder, tmp_path, "--kind", kind, "--steps", "3") == 0
-    assert "saved to" in capsys.readouterr().out
-    card = (tmp_path / "README.md").read_text()
-    assert "identical" in card and "$" not in card and f"--kind {kind} --steps 3" in card
-    assert (tmp_path / "work" / "curve.html").is_file() == (kind != "n-gram")
-    pair = load_sources(Sources(**{"target": folder, "draft": NONE, PART[kind]: str(tmp_path)}, device="cpu"))
-    if kind == "n-gram":
-        assert {"n-gram", "lookup+n-gram"} <= set(pair.drafters) and "draft-model" not in pair.drafters
-        written = read_text(tmp_path / "work" / "text")[0].ids.tolist()
-        assert pair.n_gram.after(written[:-1]) is not None
 
 
 @pytest.mark.parametrize("kind", ["model", "feature"])
@@ -62,7 +42,9 @@ def test_a_training_goes_on_from_a_draft_with_its_head(folder, tmp_path, brief, 
     assert f"choose the folder of a {other} draft" in capsys.readouterr().err
 
 
-def test_a_training_killed_at_every_stage_resumes_to_the_same_weights(folder, tmp_path, brief, monkeypatch):
+def test_a_training_killed_at_every_stage_resumes_to_the_same_weights(
+    folder, tmp_path, brief, monkeypatch, capsys
+):
     def die(*args, **kwargs):
         raise KilledError
 
@@ -74,6 +56,10 @@ def test_a_training_killed_at_every_stage_resumes_to_the_same_weights(folder, tm
     assert train(folder, tmp_path / "killed", "--steps", "3", "--resume") == 0
     whole, killed = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("whole", "killed"))
     assert whole == killed
+    assert train(folder, tmp_path / "whole", "--steps", "3") == 2
+    assert "add --resume to continue" in capsys.readouterr().err
+    assert train(folder, tmp_path / "whole", "--steps", "2", "--resume") == 2
+    assert "different settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -96,16 +82,9 @@ def test_wrong_arguments_get_one_sentence(folder, tmp_path, capsys, more, senten
     assert sentence in error and error.startswith("specdemo: ")
 
 
-def test_another_training_in_the_same_place_is_refused(folder, tmp_path, brief, capsys):
-    assert train(folder, tmp_path, "--steps", "1") == 0
-    assert train(folder, tmp_path, "--steps", "1") == 2
-    assert "add --resume to continue" in capsys.readouterr().err
-    assert train(folder, tmp_path, "--steps", "2", "--resume") == 2
-    assert "different settings" in capsys.readouterr().err
-
-
 # Trainings of ``--minutes``
 
+PART = {"model": "draft", "feature": "feature_draft", "n-gram": "n_gram"}
 STEP_SECONDS = {"writing": 2.0, "training": 3.0, "evaluation": 1.0}
 
 
@@ -119,15 +98,14 @@ class Machine:
         monkeypatch.setattr(stages, "now", lambda: self.time)
         monkeypatch.setattr(SampledBatch, "sample", self.slow("writing", SampledBatch.sample))
         monkeypatch.setattr(distil_module, "train_step", self.slow("training", distil_module.train_step))
-        machine = self
+        events = evaluation.LiveRun.events
 
-        class LiveRun(evaluation.LiveRun):
-            def events(self):
-                for event in super().events():
-                    machine.work("evaluation")
-                    yield event
+        def slow_events(run):
+            for event in events(run):
+                self.work("evaluation")
+                yield event
 
-        monkeypatch.setattr(evaluation, "LiveRun", LiveRun)
+        monkeypatch.setattr(evaluation.LiveRun, "events", slow_events)
 
     def work(self, stage):
         self.time += STEP_SECONDS[stage]
@@ -144,7 +122,7 @@ class Machine:
 @pytest.mark.parametrize(
     ("kind", "writing", "training"), [("model", 90, 72), ("feature", 90, 72), ("n-gram", 162, 0)]
 )
-def test_every_stage_stops_at_its_share_of_the_minutes(
+def test_every_stage_stops_at_its_share_of_the_minutes_and_leaves_a_draft_that_loads(
     folder, tmp_path, monkeypatch, capsys, kind, writing, training
 ):
     machine = Machine(monkeypatch)
@@ -153,9 +131,17 @@ def test_every_stage_stops_at_its_share_of_the_minutes(
     assert training - 4 <= machine.seconds["training"] <= training + 4
     assert machine.seconds["evaluation"] <= 18 + 8
     out = capsys.readouterr()
-    assert "tokens of text are few for a good draft" in out.out
+    assert "tokens of text are few for a good draft" in out.out and "saved to" in out.out
     assert "tokens/s" in out.err and "left" in out.err
-    assert (read_text(tmp_path / "work" / "text")[0].states is None) == (kind != "feature")
+    card, work = (tmp_path / "README.md").read_text(), tmp_path / "work"
+    assert "identical" in card and "$" not in card and f"--kind {kind} --minutes 3" in card
+    assert (work / "curve.html").is_file() == (kind != "n-gram")
+    written = read_text(work / "text")[0]
+    assert (written.states is None) == (kind != "feature")
+    pair = load_sources(Sources(**{"target": folder, "draft": NONE, PART[kind]: str(tmp_path)}, device="cpu"))
+    if kind == "n-gram":
+        assert {"n-gram", "lookup+n-gram"} <= set(pair.drafters) and "draft-model" not in pair.drafters
+        assert pair.n_gram.after(written.ids.tolist()[:-1]) is not None
 
 
 def test_time_that_writing_leaves_goes_to_training(folder, tmp_path, monkeypatch):

