@@ -94,10 +94,10 @@ class Paces:
 
     def learn(self, progress: Progress, took_s: float, whole: bool) -> None:
         """Learn from a job that has ended, unless it ended early (not ``whole``) and had hardly begun."""
-        if whole or progress.whole_s is not None:
+        # The text of a run may end early; all other jobs do what they were asked for.
+        done = progress.amount if whole and not progress.lane_tokens else progress.done
+        if done and (whole or progress.whole_s is not None):
             seconds, units = self._sums[progress.pace]
-            # The text of a run may end early; all other jobs do what they were asked for.
-            done = progress.amount if whole and not progress.lane_tokens else progress.done
             self._sums[progress.pace] = (1 - FADING) * seconds + took_s, (1 - FADING) * units + done
 
     def expected_s(self, progress: Progress, running: Iterable[Progress]) -> float:

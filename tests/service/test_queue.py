@@ -341,6 +341,7 @@ def test_the_wait_follows_from_the_tokens_that_the_current_run_and_the_waiting_r
 def test_a_stopped_run_teaches_the_time_of_a_token_unless_it_had_hardly_begun():
     now, gate = [0.0], threading.Event()
     queue = JobQueue(clock=lambda: now[0])
+    list(visit(queue, short, work=asked(10)))  # without a token
     for rounds, tokens, wait_s in ((1, 1000, None), (20, 120, 85)):
         end_s = now[0] + 10
         list(visit(queue, writing(now, rounds, gate), lambda: now[0] > end_s, work=asked(tokens)))  # noqa: B023
