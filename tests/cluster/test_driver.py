@@ -1,15 +1,14 @@
 """The driver with a cluster that a test controls. These tests are slow only because they need Ray."""
 
 import importlib.util
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.waiting import PATIENCE_S, until
+from helpers.waiting import until
 
 from specdemo.cluster.plan import Plan, ReplicaRange
 from specdemo.cluster.service import JobEvents, JobMessage
@@ -29,24 +28,10 @@ def plan(replicas: int, device: str | None = None) -> Plan:
     return Plan("auto", {"built-in": ReplicaRange(replicas, replicas)}, {"built-in": Sources(device=device)})
 
 
-@contextmanager
-def driving(job: Any, stopped: list[int]) -> Iterator[Any]:
-    """The page's end of the connection to a driver that has deployed its replicas."""
-    from specdemo.cluster.driver import Driver
-
-    ours, theirs = Pipe()
-    stop_requests = SimpleNamespace(add=SimpleNamespace(remote=stopped.append))
-    handles = {"built-in": SimpleNamespace(job=SimpleNamespace(remote=job))}
-    passing = threading.Thread(target=Driver(plan(1), theirs).pass_on, args=[handles, stop_requests])
-    passing.start()
-    yield ours
-    ours.close()
-    passing.join(PATIENCE_S)
-    assert not passing.is_alive(), "it ends with the page"
-
-
 @pytest.mark.parametrize("fault", [None, RuntimeError("of Ray"), OSError("of the system")])
 def test_a_job_is_passed_on_to_its_end_or_its_loss(monkeypatch, caplog, fault):
+    from specdemo.cluster.driver import Driver
+
     monkeypatch.setattr("specdemo.cluster.driver.POLL_S", 0.0)
     monkeypatch.setattr("specdemo.cluster.driver.Driver.deploy", lambda _driver: 1 / 0)
 
@@ -56,7 +41,11 @@ def test_a_job_is_passed_on_to_its_end_or_its_loss(monkeypatch, caplog, fault):
             raise fault
 
     stopped: list[int] = []
-    with driving(job, stopped) as page:
+    stop_requests = SimpleNamespace(add=SimpleNamespace(remote=stopped.append))
+    handles = {"built-in": SimpleNamespace(job=SimpleNamespace(remote=job))}
+    page, theirs = Pipe()
+    with ThreadPoolExecutor() as threads, page:  # the driver ends with the page
+        threads.submit(Driver(plan(1), theirs).pass_on, handles, stop_requests)
         page.send(plan(2))  # a restart that fails keeps the replicas
         page.send(JobMessage(1, "built-in", REQUEST))
         assert [page.recv(), page.recv()] == [JobEvents(1, EVENTS), JobEvents(1, None if fault else [])]

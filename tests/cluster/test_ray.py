@@ -1,4 +1,4 @@
-"""A real Ray cluster on this machine with two cores. The tests are slow and run one after the other."""
+"""A real Ray cluster on this machine. The tests are slow and run one after the other."""
 
 import importlib.util
 import os
@@ -9,14 +9,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from helpers.http_visitor import HttpVisitor
+from helpers.on_disk import ON_CPU, save_pair
 from helpers.reading import Reading
 from helpers.waiting import PATIENCE_S, until
 
@@ -25,7 +25,6 @@ from specdemo.cluster.service import LOST, DriverConnection, cluster_service
 from specdemo.engine.speculate import never
 from specdemo.pairs.presets import OfferedPairs
 from specdemo.pairs.sources import Sources
-from specdemo.records.trace import SPECULATIVE
 from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
 from specdemo.service.queue import Bounds
@@ -39,8 +38,9 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 START_S = 900
 """The maximum time until replicas run: each imports the libraries and measures its pair."""
-VISITORS, WAITING = 50, 30
+VISITORS, WAITING = 20, 12
 RUN = {"prompt": "What is deep learning? Answer in two sentences.", "max_new_tokens": 48, "k": 3}
+RUN |= {"baseline": False}
 
 
 class Head:
@@ -50,7 +50,7 @@ class Head:
         self.address = f"127.0.0.1:{port}"
         # Ray's script may belong to another copy of the environment.
         self._command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
-        self._command += [f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
+        self._command += [f"--port={port}", "--num-cpus=3", "--include-dashboard=false"]
         self._command += ["--disable-usage-stats"]
 
     def start(self) -> None:
@@ -73,14 +73,21 @@ class Head:
         self._process.wait()
 
 
-def visit(service: Service, name: object, pair: str = "built-in", **changes: Any) -> Reading:
-    visitor = Visitor(f"10.0.0.{name}", str(name))
-    return Reading(service.events(JobKind.RUN, {**RUN, **changes}, never, pair, visitor))
+class Page(NamedTuple):
+    """A page whose queue has room for ``WAITING`` jobs of each pair."""
 
+    service: Service
+    connection: DriverConnection
 
-def storm(service: Service, visitors: int, **changes: Any) -> list[Reading]:
-    """So many visitors at once, after the last one was served."""
-    return [one.wait() for one in [visit(service, number, **changes) for number in range(visitors)]]
+    def visit(self, name: int, pair: str = "built-in", **changes: Any) -> Reading:
+        visitor = Visitor(f"10.0.0.{name}", str(name))
+        return Reading(self.service.events(JobKind.RUN, RUN | changes, never, pair, visitor))
+
+    def storm(self, visitors: int, **changes: Any) -> list[Reading]:
+        return [one.wait() for one in [self.visit(number, **changes) for number in range(visitors)]]
+
+    def has_replicas(self, number: int, pair: str = "built-in") -> None:
+        until(lambda: self.connection.running(pair) == number, START_S)
 
 
 def replica_of(reading: Reading) -> int:
@@ -89,33 +96,8 @@ def replica_of(reading: Reading) -> int:
     return max([int(number) for number in re.findall(r"replica (\d+)", " ".join(texts))], default=0)
 
 
-def ids_of(reading: Reading) -> tuple[int, ...]:
-    ids = []
-    for event in reading.events:
-        if event["type"] == "round" and event["lane"] == SPECULATIVE:
-            own = event["round"]["emission"]
-            drafted = [one["id"] for one in event["round"]["drafted"] if one["status"] == "accepted"]
-            ids += drafted + ([own["id"]] if own else [])
-    return tuple(ids)
-
-
 def ended(reading: Reading) -> bool:
     return reading.types[-1:] == ["end"]
-
-
-@contextmanager
-def served(address: str, **replicas: ReplicaRange) -> Iterator[tuple[Service, DriverConnection]]:
-    """A page's service over replicas of the built-in pair under several names."""
-    plan = Plan(address, replicas, dict.fromkeys(replicas, Sources(device="cpu")))
-    offered = OfferedPairs("built-in", dict.fromkeys(replicas, "Built-in"))
-    service, connection = cluster_service(plan, offered, Bounds(max_waiting=WAITING))
-    try:
-        for name, counts in replicas.items():
-            until(lambda name=name, count=counts.minimum: connection.running(name) >= count, START_S)
-        yield service, connection
-    finally:
-        connection.close()
-        time.sleep(3)
 
 
 @pytest.fixture(scope="module")
@@ -127,103 +109,38 @@ def head():
 
 
 @pytest.fixture(scope="module")
-def pair_of_replicas(head):
-    with served(head.address, **{"built-in": ReplicaRange(2, 2)}) as served_pair:
-        yield served_pair
+def tiny(tmp_path_factory) -> list[str]:
+    """The folders of a target and a draft that load in a moment."""
+    return save_pair(tmp_path_factory)
 
 
-def test_a_storm_of_visitors_is_served_right_or_refused_clearly(pair_of_replicas):
-    visits = storm(pair_of_replicas[0], VISITORS)
-    done = [one for one in visits if not one.failure]
-    assert len(done) >= WAITING
-    assert all("The queue is full" in str(one.failure) for one in visits if one not in done)
-    assert {ids_of(one) for one in done} == {ids_of(done[0])} and len(ids_of(done[0])) == 48
-    by_replica = Counter(map(replica_of, done)).values()
-    assert len(by_replica) == 2 and min(by_replica) >= len(done) // 3
+@pytest.fixture(scope="module")
+def page(head, tiny):
+    replicas = {"built-in": ReplicaRange(1, 2), "other": ReplicaRange(1, 1)}
+    sources = {"built-in": Sources(device="cpu"), "other": Sources(*tiny, **ON_CPU)}
+    offered = OfferedPairs("built-in", dict.fromkeys(replicas, "A pair"))
+    plan = Plan(head.address, replicas, sources)
+    page = Page(*cluster_service(plan, offered, Bounds(max_waiting=WAITING)))
+    for pair in replicas:
+        page.has_replicas(1, pair)
+    yield page
+    page.connection.close()
 
 
-@pytest.mark.parametrize("changes", [{"rule": "shared-noise"}, {"rule": "rejection"}])
-def test_the_same_seed_gives_the_same_text_on_every_replica(pair_of_replicas, changes):
-    visits = storm(pair_of_replicas[0], 6, seed=7, temperature=0.8, **changes)
-    assert len(set(map(replica_of, visits))) == 2 and all(map(ended, visits))
-    assert len(set(map(ids_of, visits))) == 1
-
-
-def test_stop_ends_a_run_with_its_last_event(pair_of_replicas):
-    asked = threading.Event()
-    events = []
-    for event in pair_of_replicas[0].events(JobKind.RUN, {**RUN, "max_new_tokens": 400}, asked.is_set):
-        events.append(event)
-        if event["type"] == "round":
-            asked.set()
-    assert events[-1]["type"] == "end" and events[-1]["finish"] == "stopped"
-
-
-def test_a_killed_replica_loses_nobody_silently_and_another_takes_its_place(pair_of_replicas):
-    service, connection = pair_of_replicas
-    visits = [visit(service, number, max_new_tokens=400) for number in range(6)]
-    until(lambda: any("round" in one.types for one in visits))
-    victim = next(replica_of(one) for one in visits if "round" in one.types)
-    os.kill(victim, signal.SIGKILL)
-    lost = [one for one in visits if not ended(one.wait())]
-    assert [str(one.failure) for one in lost] == [LOST] and replica_of(lost[0]) == victim
-    until(lambda: connection.running("built-in") == 2, START_S)
-    again = storm(service, 4)
-    assert all(map(ended, again)) and victim not in set(map(replica_of, again))
-
-
-def test_the_page_finds_its_cluster_again_after_the_head_was_lost(head, pair_of_replicas):
-    service, connection = pair_of_replicas
-    head.stop()
-    until(lambda: service.state is State.LOADING)
-    waiting = visit(service, 1)
-    head.start()
-    until(lambda: connection.running("built-in") == 2, START_S)
-    assert ended(waiting.wait()) and service.state is State.READY
-
-
-def test_a_bench_on_replicas_has_the_rows_of_one(head, pair_of_replicas, tmp_path):
-    pair_of_replicas[1].close()  # this test and the following ones need its cores
-    time.sleep(5)
-    out = tmp_path / "bench.json"
-    options = ["--prompts", "assets/prompts.jsonl", "--limit", "4", "--k", "3", "--max-new-tokens", "16"]
-    options += ["--cluster", head.address, "--replicas", "2", "--out", str(out)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "specdemo", "bench", *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_bench_on_replicas_has_the_rows_of_one(head, tiny, tmp_path):
+    out, prompts = tmp_path / "bench.json", tmp_path / "prompts.jsonl"
+    line = '{"id": "%s", "category": "a", "mode": "raw", "prompt": "text %s"}\n'
+    prompts.write_text("".join(line % (number, number) for number in range(4)))
+    options = ["--prompts", prompts, "--k", "3", "--max-new-tokens", "16", "--out", out]
+    options += ["--target", tiny[0], "--draft", tiny[1], "--device", "cpu", "--precision", "fp32"]
+    options += ["--cluster", head.address, "--replicas", "2"]
+    command = [sys.executable, "-m", "specdemo", "bench", *map(str, options)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "4 of 4" in ended.stdout and '"replicas":2' in out.read_text(encoding="utf-8").replace(" ", "")
 
 
-def test_a_second_replica_is_started_when_visitors_wait(head):
-    with served(head.address, **{"built-in": ReplicaRange(1, 2)}) as (service, _):
-        visits: list[Reading] = []
-
-        def has_second() -> bool:
-            if sum(not ended(one) for one in visits) < 4:
-                visits.append(visit(service, len(visits), max_new_tokens=96))
-            return len({*map(replica_of, visits)} - {0}) == 2
-
-        until(has_second, START_S)
-        assert all(ended(one.wait()) for one in visits)
-
-
-def test_each_pair_has_replicas_and_a_queue_of_its_own(head):
-    one_each = {"built-in": ReplicaRange(1, 1), "other": ReplicaRange(1, 1)}
-    with served(head.address, **one_each) as (service, _):
-        visits = [visit(service, number) for number in range(5)]
-        other = visit(service, 9, "other")
-        until(lambda: "start" in other.types)
-        assert sum(map(ended, visits)) < 4, "it waits for none of them"
-        assert all(ended(one.wait()) for one in (*visits, other))
-        assert replica_of(other) not in set(map(replica_of, visits))
-
-
-def test_the_app_replaces_its_replica_on_sighup_without_a_refusal_and_ends_with_it(head):
+def test_the_app_replaces_its_replica_on_sighup_without_a_refusal_and_ends_with_it(head, tiny):
     url = "http://127.0.0.1:7871"
 
     def healthy() -> bool:
@@ -233,7 +150,7 @@ def test_the_app_replaces_its_replica_on_sighup_without_a_refusal_and_ends_with_
 
     def replica() -> int:
         output = ""
-        visitor.join("run", RUN, "session")
+        visitor.join("run", {"prompt": "abc", "max_new_tokens": 8}, "session")
         with closing(visitor.messages("session")) as messages:
             for message in messages:
                 output += str(message.get("output"))
@@ -243,7 +160,8 @@ def test_the_app_replaces_its_replica_on_sighup_without_a_refusal_and_ends_with_
         time.sleep(1)
         return int(re.findall(r"replica (\d+)", output)[0])
 
-    options = ["--cluster", head.address, "--replicas", "1", "--port", "7871"]
+    options = ["--cluster", head.address, "--replicas", "1", "--port", "7871", "--device", "cpu"]
+    options += ["--target", tiny[0], "--draft", tiny[1]]
     with subprocess.Popen([sys.executable, "app.py", *options], cwd=ROOT) as app:
         try:
             until(healthy, START_S)
@@ -257,3 +175,62 @@ def test_the_app_replaces_its_replica_on_sighup_without_a_refusal_and_ends_with_
             until(lambda: not Path(f"/proc/{after}").exists())
         finally:
             app.kill()
+
+
+def test_a_storm_is_served_right_or_refused_clearly_and_starts_a_second_replica(page):
+    visits = [page.visit(number) for number in range(VISITORS)]
+    other = page.visit(VISITORS, "other").wait()
+    assert ended(other) and sum(map(ended, visits)) < WAITING // 2, "it waits for none of them"
+
+    def has_second() -> bool:
+        if sum(not ended(one) and not one.failure for one in visits) < 4:
+            visits.append(page.visit(len(visits)))
+        return len({*map(replica_of, visits)} - {0}) == 2
+
+    until(has_second, START_S)
+    done = [one for one in visits if not one.wait().failure]
+    assert len(done) >= WAITING and all(map(ended, done))
+    assert {str(one.failure)[:17] for one in visits if one.failure} == {"The queue is full"}
+    assert all(one.ids == done[0].ids for one in done) and len(done[0].ids) == 48
+    assert replica_of(other) not in set(map(replica_of, done))
+
+
+@pytest.mark.parametrize("rule", ["shared-noise", "rejection"])
+def test_the_same_seed_gives_the_same_text_on_both_replicas(page, rule):
+    page.has_replicas(2)
+    visits = page.storm(6, seed=7, temperature=0.8, rule=rule)
+    by_replica = Counter(map(replica_of, visits)).values()
+    assert len(by_replica) == 2 and min(by_replica) >= 2 and all(map(ended, visits))
+    assert all(one.ids == visits[0].ids for one in visits)
+
+
+def test_stop_ends_a_run_with_its_last_event(page):
+    asked = threading.Event()
+    events = []
+    for event in page.service.events(JobKind.RUN, RUN | {"max_new_tokens": 400}, asked.is_set):
+        events.append(event)
+        if event["type"] == "round":
+            asked.set()
+    assert events[-1]["type"] == "end" and events[-1]["finish"] == "stopped"
+
+
+def test_a_killed_replica_loses_nobody_silently_and_another_takes_its_place(page):
+    page.has_replicas(2)
+    visits = [page.visit(number, max_new_tokens=400) for number in range(3)]
+    until(lambda: any("round" in one.types for one in visits))
+    victim = next(replica_of(one) for one in visits if "round" in one.types)
+    os.kill(victim, signal.SIGKILL)
+    lost = [one for one in visits if not ended(one.wait())]
+    assert [str(one.failure) for one in lost] == [LOST] and replica_of(lost[0]) == victim
+    page.has_replicas(2)
+    again = page.storm(4)
+    assert all(map(ended, again)) and victim not in set(map(replica_of, again))
+
+
+def test_the_page_finds_its_cluster_again_after_the_head_was_lost(head, page):
+    head.stop()
+    until(lambda: page.service.state is State.LOADING)
+    waiting = page.visit(1)
+    head.start()
+    page.has_replicas(1)
+    assert ended(waiting.wait()) and page.service.state is State.READY

@@ -17,12 +17,8 @@ ROUNDS_WITH_TOPS = 6
 TOPS = {"draft_top", "target_top", "top"}
 
 
-def rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+def rounded(text: str) -> Any:
+    return json.loads(text, parse_float=lambda number: float(f"{float(number):.5g}"))
 
 
 def without(value: Any, left_out: Callable[[str, Any], bool]) -> Any:
@@ -42,7 +38,6 @@ def is_blank(key: str, entry: Any) -> bool:
 
 
 def compact(trace: dict[str, Any]) -> dict[str, Any]:
-    trace = rounded(trace)
     for name, lane in trace["lanes"].items():
         kept = ROUNDS_WITH_TOPS if name == SPECULATIVE else 0
         lane["rounds"] = lane["rounds"][:kept] + without(lane["rounds"][kept:], is_top)
@@ -50,14 +45,14 @@ def compact(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    run = trace_file.load(dump(compact(json.load(sys.stdin))))
+    run = trace_file.load(dump(compact(rounded(sys.stdin.read()))))
     for event in replay_events(run):
         if event["type"] == "start":
             event["run"]["pieces"] = {}  # they stand beside it, too
         if event["type"] == "round":
             del event["totals"]
             event["round"] = {"emission": None} | without(event["round"], is_blank)
-        print(dump(rounded(event)))
+        print(dump(rounded(dump(event))))
 
 
 if __name__ == "__main__":

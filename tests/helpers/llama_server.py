@@ -29,7 +29,6 @@ TAIL = 2000
 
 class LlamaServer(NamedTuple):
     url: str
-    """Such as ``http://127.0.0.1:8080``, without a slash at the end."""
     log: Path
     """The file with its error stream."""
 
@@ -45,20 +44,7 @@ def llama_server(
     port: int = 0,
     python: str = sys.executable,
 ) -> Iterator[LlamaServer]:
-    """Serve ``model`` while the context lasts.
-
-    Args:
-        model: A GGUF file.
-        mode: Who drafts.
-        draft: A GGUF file with the target's tokeniser, for the mode of that name.
-        log: Where the server's log goes; what was there is lost.
-        threads: How many compute.
-        port: Of this machine, or 0 for one that is free.
-        python: An interpreter that has xllamacpp.
-
-    Raises:
-        RuntimeError: It did not start; with the end of its log.
-    """
+    """Serve a GGUF file while the context lasts; ``draft`` is one with its tokenizer, port 0 a free one."""
     command = [python, __file__, str(model), str(port), mode, str(threads)]
     if draft is not None:
         command += ["--draft", str(draft)]

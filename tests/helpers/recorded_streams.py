@@ -23,6 +23,11 @@ def events_of(name: str) -> list[dict[str, Any]]:
     return [json.loads(line[len("data: ") :]) for line in lines if line.startswith("data: {")]
 
 
+def text_sent(name: str) -> str:
+    choices = [choice for event in events_of(name) for choice in event["choices"]]
+    return "".join(choice.get("text") or choice.get("delta", {}).get("content") or "" for choice in choices)
+
+
 class Read(NamedTuple):
     """The rounds that a reader made of a stream: those returned while it came, and those at the end."""
 

@@ -51,6 +51,7 @@ from specdemo.service.jobs import JobKind, checked
 from specdemo.ui.controls import DEFAULTS
 
 Stop = Callable[[], bool]
+PREPARING = {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
 GAME_TEXT = " as soon as possible.\x04"
 """The text of a game's target; its last letter ends the text."""
 GAME_GUESS = " as so long as it takes"
@@ -176,56 +177,41 @@ class StandIn:
 
     def _run(self, config: RunConfig, stop: Stop) -> Iterator[Event]:
         """Yield the recording as if it had run with ``config``; end it on request."""
-        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        yield PREPARING
         for event in copy.deepcopy(self.replayed):
             if event["type"] == "start":
                 event["run"]["config"] = self._configured(asdict(config))
-            if event["type"] == "round":
-                self._pace(stop)
-                self.served += 1
-            if self.fault and self.served > 3:
-                raise UserError(self.fault)
-            if event["type"] == "round" and stop():
+            if event["type"] == "round" and self._stopped(stop, fault_after=3):
                 yield {**self.replayed[-1], "finish": "stopped", "sentence": "Stopped early."}
                 return
             yield event
 
     def _prove(self, request: ProofRequest, stop: Stop) -> Iterator[Event]:
         """Yield ``proof``, or the recording of the requested proof; skip to its end on request."""
-        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        yield PREPARING
         distribution = request.proof is Proof.DISTRIBUTION
         events = self.proof or proved(str(request.rule if distribution else request.proof).replace("-", "_"))
         for event in events[:-1]:
-            self._pace(stop)
-            self.served += 1
-            if self.fault:
-                raise UserError(self.fault)
-            if stop():
+            if self._stopped(stop):
                 break
             yield event
         yield events[-1]
 
     def _play(self, request: TurnRequest, stop: Stop) -> Iterator[Event]:
         """Yield one turn, judged by a target whose text is ``GAME_TEXT``, letter by letter."""
-        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        yield PREPARING
         turn = TurnEvents(request, "draft-model", _LETTERS)
         drafts = {**request.drafts, MODEL: GAME_GUESS[: len(request.drafts[ONE])]}
         for player, draft in drafts.items():
-            self._pace(stop)
-            self.served += 1
-            if stop():
+            if self._stopped(stop):
                 return
-            if self.fault:
-                raise UserError(self.fault)
             round_ = edited_by_target(draft[:MAX_K], len(request.written))
             yield turn.judged(player, round_, cut="" if player == MODEL else draft[MAX_K:])
         yield turn.end()
 
     def _class(self, request: ClassRequest, stop: Stop) -> Iterator[Event]:
         """Yield the drafts of a class, judged by the target of a game."""
-        self._pace(stop)
-        if self.fault:
-            raise UserError(self.fault)
+        self._stopped(stop)
         distinct = list(dict.fromkeys(request.drafts))
         yield class_judged(
             [distinct.index(draft) for draft in request.drafts],
@@ -239,40 +225,37 @@ class StandIn:
     def _quiz(self, number: int, stop: Stop) -> Iterator[Event]:
         """Yield the events of a question with the results in ``outcomes``."""
         question = QUESTIONS[number - 1]
-        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        yield PREPARING
         yield start_event(number, question, "a planted machine")
         both = self.outcomes.get(question.name, (planted(), planted()))
         for index, outcome in enumerate(both):
             yield {"type": "progress", "text": "Measuring", "fraction": index / 2}
-            self._pace(stop)
-            if self.fault:
-                raise UserError(self.fault)
-            if stop():
+            if self._stopped(stop):
                 return
-            self.served += 1
             yield side_event(number, question, index, outcome)
         yield verdict_event(number, question, *both)
 
     def _measure(self, asked: LabRequest, stop: Stop) -> Iterator[Event]:
         for event in lab_events_of(asked):
-            if event["type"] == "point":
-                self._pace(stop)
-                if stop():
-                    yield lab_events_of(asked, self.served)[-1]
-                    return
-                self.served += 1
-            if self.fault and self.served > 1:
-                raise UserError(self.fault)
+            if event["type"] == "point" and self._stopped(stop, fault_after=1):
+                yield lab_events_of(asked, self.served)[-1]
+                return
             yield event
 
     def go_on(self) -> None:
         """Release a held job and stop slowing it."""
         self.gap_s, self.hold_at = 0.0, math.inf
 
-    def _pace(self, stop: Callable[[], bool]) -> None:
-        """Wait as the test requested, longer than the test itself waits."""
+    def _stopped(self, stop: Stop, fault_after: int = 0) -> bool:
+        """Wait as the test requested, longer than the test itself waits; return whether to end the job."""
         time.sleep(self.gap_s)
         until(lambda: self.served < self.hold_at or stop(), 2 * PATIENCE_S)
+        if self.fault and self.served >= fault_after:
+            raise UserError(self.fault)
+        if stop():
+            return True
+        self.served += 1
+        return False
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return ``config`` with the values that the recording's rounds and lanes depend on."""

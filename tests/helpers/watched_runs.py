@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from helpers.recorded_streams import events_of
+from helpers.replay import trace_of
 from helpers.watched_server import Answer, StandIn, replayed, stand_in, streamed
 
 from specdemo.engine.speculate import never
@@ -13,7 +14,7 @@ from specdemo.records.limits import parse_config
 from specdemo.records.trace import dump
 from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
-from specdemo.service.queue import Bounds
+from specdemo.service.queue import Bounds, Stop
 from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 from specdemo.watch.service import Watching
@@ -54,19 +55,16 @@ def watching(*servers: Server, own: Own | None = None, bounds: Bounds | None = N
     return Watching(own or Own(), servers, bounds or Bounds())
 
 
-def seen(server: StandIn, raw: dict | None = None, stop=lambda: False, alone: StandIn | None = None) -> list:
-    box = Server("Box", server.url, alone and alone.url)
-    return list(watching(box).events(JobKind.RUN, raw or RAW, stop, "watch:Box", Visitor("10.0.0.1")))
+def run_on(
+    server: StandIn, raw: dict | None = None, stop: Stop = never, alone: StandIn | None = None
+) -> Iterator[dict[str, Any]]:
+    box = watching(Server("Box", server.url, alone and alone.url))
+    return box.events(JobKind.RUN, raw or RAW, stop, "watch:Box", Visitor("10.0.0.1"))
+
+
+def seen(server: StandIn, *settings: Any, **more: Any) -> list[dict[str, Any]]:
+    return list(run_on(server, *settings, **more))
 
 
 def saved(events: list[dict]) -> dict:
-    [start] = [event for event in events if event["type"] == "start"]
-    lanes: dict[str, Any] = {}
-    pieces = dict(start["pieces"])
-    for event in events:
-        if event["type"] == "round":
-            lanes.setdefault(event["lane"], {"rounds": []})["rounds"].append(event["round"])
-            pieces |= event["pieces"]
-    specials = [token for token in start["specials"] if token in pieces]
-    made = {**start["run"], "lanes": lanes, "pieces": pieces, "specials": specials}
-    return json.loads(dump(made))
+    return trace_of([json.loads(dump(event)) for event in events if event["type"] != "progress"])

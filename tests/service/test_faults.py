@@ -1,14 +1,18 @@
-"""Faults of a device: each ends in one sentence, keeps no memory, and the next run is a good one."""
+"""Faults of a device: each ends in one sentence and one line of the log, and the next run is a good one."""
 
 import gc
 import re
 import threading
 import weakref
 from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from math import inf, nan
 from typing import Any
 
 import pytest
 import torch
+from helpers.reading import ids_of
 from helpers.tiny import TableRuntime, config_for, service_of, tiny_pair
 from helpers.waiting import PATIENCE_S
 from torch import Tensor
@@ -20,12 +24,12 @@ from specdemo.pairs.presets import OfferedPairs
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule
 from specdemo.service.jobs import JobKind, devices_answer
+from specdemo.service.queue import Bounds
 from specdemo.service.service import RESTARTING, Service, local_service
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
 LACKS_MEMORY = r"ran out of memory; ask for fewer tokens or a shorter prompt, or try again later\.$"
-NO_NUMBERS = [float("nan"), float("inf"), float("-inf")]
 
 
 @pytest.fixture
@@ -34,12 +38,10 @@ def pair() -> Pair:
 
 
 def ids(events: Any) -> list[int]:
-    """The token ids of the speculative lane."""
+    """The token ids of the speculative lane, which ended at its length."""
     rounds = [event["round"] for event in events if event.get("lane") == "speculative"]
     assert rounds[-1]["finish"] == "length"
-    kept = [[token["id"] for token in r["drafted"] if token["status"] == "accepted"] for r in rounds]
-    own = [[r["emission"]["id"]] if r["emission"] else [] for r in rounds]
-    return [token for drafted, last in zip(kept, own, strict=True) for token in (*drafted, *last)]
+    return ids_of(rounds)
 
 
 def run_ids(service: Service, **changes: Any) -> list[int]:
@@ -78,42 +80,35 @@ class FailingAllocator:
         (0, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), LACKS_MEMORY),
         (5, RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), LACKS_MEMORY),
         (9, MemoryError(), LACKS_MEMORY),
-        (
-            0,
-            RuntimeError("something else"),
-            r"failed inside the program \(RuntimeError\); please try again\.$",
-        ),
+        (0, RuntimeError("something else"), r"failed inside the program \(RuntimeError\)"),
     ],
     ids=["cuda", "cpu", "python", "bug"],
 )
-def test_a_failed_run_ends_in_a_sentence_and_the_next_one_works(pair, monkeypatch, nth, error, sentence):
+def test_a_failed_run_is_one_sentence_keeps_no_memory_and_the_next_one_works(
+    pair, monkeypatch, nth, error, sentence
+):
     service = service_of(pair)
     expected = run_ids(service)
     allocator = FailingAllocator(monkeypatch, nth, error)
-    assert re.search(sentence, refusal(service))
+    gc.disable()  # so that only reference counts free memory
+    try:
+        with pytest.raises(UserError, match=sentence) as refused:
+            run_ids(service)
+        assert len(allocator.made) == nth and not any(buffer() is not None for buffer in allocator.made)
+        assert "\n" not in str(refused.value)
+    finally:
+        gc.enable()
     allocator.mended = True
     assert run_ids(service) == expected
 
 
-def test_a_run_without_memory_keeps_none(pair, monkeypatch):
-    service = service_of(pair)
-    run_ids(service)
-    allocator = FailingAllocator(monkeypatch, 6, torch.OutOfMemoryError("CUDA out of memory."))
-    gc.disable()  # so that only reference counts free memory
-    try:
-        with pytest.raises(UserError, match=LACKS_MEMORY) as refused:
-            run_ids(service)
-        assert len(allocator.made) == 6 and not any(buffer() is not None for buffer in allocator.made)
-        assert refused.value.__cause__ is None
-    finally:
-        gc.enable()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("bad", NO_NUMBERS)
 @pytest.mark.parametrize("model", ["target", "draft"])
 @pytest.mark.parametrize("rule", Rule)
-@pytest.mark.parametrize(("drafter", "k"), [("draft-model", 3), ("lookup+model", 3), ("draft-model", "auto")])
+@pytest.mark.parametrize(
+    ("bad", "drafter", "k"),
+    [(nan, "draft-model", 3), (inf, "lookup+model", 3), (-inf, "draft-model", "auto")],
+)
 def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, drafter, k, rule, model, bad):
     service = service_of(pair)
     expected = run_ids(service)
@@ -126,10 +121,10 @@ def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, d
 
     hook = getattr(pair, model).lm_head.register_forward_hook(spoil)
     temperature = 0.0 if rule is Rule.GREEDY else 0.8
-    asked = {**REQUEST, "drafter": drafter, "k": k, "rule": rule, "temperature": temperature}
+    asked = {"drafter": drafter, "k": k, "rule": rule, "temperature": temperature, "max_new_tokens": 200}
     events = []
     with pytest.raises(UserError, match=r"NaN or infinite logits; try another precision\.$"):
-        for event in service.events(JobKind.RUN, {**asked, "max_new_tokens": 200}, never):
+        for event in service.events(JobKind.RUN, REQUEST | asked, never):
             events.append(event)
     hook.remove()
     shown = [event["round"]["emission"]["prob"] for event in events if event["type"] == "round"]
@@ -138,7 +133,7 @@ def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, d
 
 
 @pytest.mark.parametrize("rule", Rule)
-@pytest.mark.parametrize("bad", NO_NUMBERS)
+@pytest.mark.parametrize("bad", [nan, inf, -inf])
 def test_invalid_logits_of_a_draft_with_a_reduced_head_end_the_run(rule, bad):
     vocab, kept = 5, torch.tensor([0, 2, 4])
     target = TableRuntime(defaultdict(lambda: torch.zeros(vocab)))
@@ -151,13 +146,8 @@ def test_invalid_logits_of_a_draft_with_a_reduced_head_end_the_run(rule, bad):
 
 def reloading() -> tuple[Service, list[Pair]]:
     """A service, and the pairs that it has loaded."""
-    loaded = []
-
-    def load(_name: str, _progress: Any) -> Pair:
-        loaded.append(tiny_pair())
-        return loaded[-1]
-
-    return local_service(load), loaded
+    loaded: list[Pair] = []
+    return local_service(lambda *_: loaded.append(tiny_pair()) or loaded[-1]), loaded
 
 
 def test_after_a_device_is_lost_the_models_are_loaded_again(monkeypatch):
@@ -176,18 +166,21 @@ LOST = [
 ]
 
 
+def raising(error: BaseException) -> Any:
+    def fail(*_arguments: Any, **_options: Any) -> Any:
+        raise error
+
+    return fail
+
+
 @pytest.mark.parametrize("gone", LOST, ids=["accelerator", "library"])
 def test_a_device_that_no_longer_answers_is_probed_once_and_ends_the_service(monkeypatch, gone):
-    probes = []
-
-    def empty_cache() -> None:
-        raise LOST[0]
-
+    probes: list[int] = []
     service, loaded = reloading()
     run_ids(service)
     FailingAllocator(monkeypatch, 0, gone)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
+    monkeypatch.setattr(torch.cuda, "empty_cache", raising(LOST[0]))
     monkeypatch.setattr("specdemo.service.jobs.devices_answer", lambda: bool(probes.append(1)))
     assert "device failed (CUDA error: " in refusal(service)
     assert service.lost and service.state == "lost"
@@ -195,10 +188,7 @@ def test_a_device_that_no_longer_answers_is_probed_once_and_ends_the_service(mon
 
 
 def test_a_load_that_fails_on_a_lost_device_ends_the_service_as_well(monkeypatch):
-    def load(_name: str, _progress: Any) -> Pair:
-        raise LOST[0]
-
-    service = local_service(load)
+    service = local_service(raising(LOST[0]))
     assert "could not be loaded (AcceleratorError" in refusal(service) and not service.lost
     monkeypatch.setattr("specdemo.service.pair_pool.devices_answer", lambda: False)
     refusal(service)
@@ -247,22 +237,17 @@ def test_the_state_follows_the_service_from_load_to_end(pair):
     assert refusal(service) == RESTARTING and service.state == "closing"
 
 
-@pytest.mark.parametrize("asked", ["built-in", "", None])
-def test_a_run_records_the_name_by_which_its_pair_was_asked_for(pair, asked):
-    events = service_of(pair).events(JobKind.RUN, REQUEST, never, asked)
-    (start,) = (event for event in events if event["type"] == "start")
-    assert start["run"]["pair"] == pair.names | ({"name": asked} if asked else {})
-
-
-def test_each_visitor_gets_the_pair_they_asked_for(pair):
+def test_each_visitor_gets_the_pair_they_asked_for_and_the_run_records_its_name(pair):
     pairs = {"built-in": pair, "second": tiny_pair(seed=3)}
-    service = local_service(
-        lambda name, _progress: pairs[name], OfferedPairs(titles=dict.fromkeys(pairs, ""))
-    )
+    offered = OfferedPairs(titles=dict.fromkeys(pairs, ""))
+    service = local_service(lambda name, _progress: pairs[name], offered)
     alone = {name: run_ids(service_of(pair)) for name, pair in pairs.items()}
     assert alone["built-in"] != alone["second"]
-    for name in ("second", "built-in", "second"):
-        assert ids(service.events(JobKind.RUN, REQUEST, never, name)) == alone[name]
+    for asked in ("second", "built-in", "second", "", None):
+        events = [*service.events(JobKind.RUN, REQUEST, never, asked)]
+        assert ids(events) == alone[asked or "built-in"]
+        [start] = [event for event in events if event["type"] == "start"]
+        assert start["run"]["pair"] == pair.names | ({"name": asked} if asked else {})
 
 
 def test_visitors_at_once_get_what_each_would_get_alone(pair):
@@ -270,17 +255,9 @@ def test_visitors_at_once_get_what_each_would_get_alone(pair):
     sampled = {"temperature": 1.0, "rule": "rejection", "max_new_tokens": 12}
     alone = [run_ids(service, **sampled, seed=seed) for seed in range(4)]
     assert len(set(map(tuple, alone))) == len(alone)
-    together: dict[int, list[int]] = {}
-
-    def visit(seed: int) -> None:
-        together[seed] = run_ids(service, **sampled, seed=seed)
-
-    visitors = [threading.Thread(target=visit, args=(seed,)) for seed in range(4)]
-    for visitor in visitors:
-        visitor.start()
-    for visitor in visitors:
-        visitor.join()
-    assert [together[seed] for seed in range(4)] == alone
+    with ThreadPoolExecutor(4) as visitors:
+        together = visitors.map(lambda seed: run_ids(service, **sampled, seed=seed), range(4))
+    assert [*together] == alone
 
 
 def test_a_visitor_who_leaves_while_the_prompt_is_read_frees_the_device(pair):
@@ -291,3 +268,60 @@ def test_a_visitor_who_leaves_while_the_prompt_is_read_frees_the_device(pair):
         assert event["type"] == "progress"
     leaving.close()
     assert event["fraction"] == 0.25 and run_ids(service) == expected
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Any:
+    """Do a job and return its line's kind, tokens and outcome."""
+    caplog.set_level("INFO", logger="specdemo.service.service")
+
+    def line(
+        request: Mapping[str, Any] = REQUEST,
+        kind: JobKind = JobKind.RUN,
+        stop: Any = never,
+        load: Any = lambda *_: tiny_pair(),
+        events: int = 1_000,
+        **bounds: Any,
+    ) -> tuple[str, int, str]:
+        source = local_service(load, bounds=Bounds(**bounds)).events(kind, request, stop)
+        try:
+            for _ in range(events):
+                next(source, None)
+        except UserError:
+            pass
+        source.close()
+        [record] = [one for one in caplog.records if one.name == "specdemo.service.service"]
+        found = re.fullmatch(r"job (\w+): (\d+) tokens, \d+\.\d s, (\w+)", record.getMessage())
+        assert found, record.getMessage()
+        return found[1], int(found[2]), found[3]
+
+    return line
+
+
+@pytest.mark.parametrize(
+    ("job", "line"),
+    [
+        ({}, ("run", 12, "done")),
+        ({"request": {"proof": "greedy", "prompts": 1}, "kind": JobKind.PROVE}, ("prove", 0, "done")),
+        ({"request": REQUEST | {"k": 40}}, ("run", 0, "refused")),
+        ({"request": REQUEST | {"drafter": "feature-draft"}}, ("run", 0, "refused")),
+        ({"load": raising(UserError("Not there; put it there."))}, ("run", 0, "failed")),
+    ],
+)
+def test_a_job_s_line_has_the_tokens_of_its_text_and_its_outcome(logged, job, line):
+    assert logged(**job) == line
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("a bug")])
+def test_a_fault_is_a_failure(logged, monkeypatch, error):
+    monkeypatch.setattr(Tensor, "new_zeros", raising(error))
+    assert logged() == ("run", 0, "failed")
+
+
+@pytest.mark.parametrize("way", ["stop", "leave", "time limit"])
+def test_a_job_that_ends_early_is_stopped_and_counts_what_it_wrote(logged, way):
+    asked = iter([False] * 6)
+    stop = {"stop": lambda: next(asked, True)}
+    ways = {"stop": stop, "leave": {"events": 10}, "time limit": {"max_seconds": 1e-2}}
+    kind, tokens, outcome = logged(REQUEST | {"max_new_tokens": 500}, **ways[way])
+    assert (kind, outcome) == ("run", "stopped") and tokens < 500

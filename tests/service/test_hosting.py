@@ -1,24 +1,29 @@
-"""A host's settings: the pairs that are loaded and offered, and the names that a request may use."""
+"""A host's settings: pairs that are loaded and offered, names in requests, and one computing thread."""
 
 import subprocess
 import sys
 import threading
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from helpers.lent_gpu import Lender
+from helpers.on_disk import save_pair
 from helpers.tiny import tiny_pair
 from helpers.waiting import PATIENCE_S
 
 from specdemo.cli.main import parsed
 from specdemo.engine.speculate import never
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.presets import PRESETS, OfferedPairs, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service import hosting
 from specdemo.service.hosting import Hosting
-from specdemo.service.jobs import JobKind
+from specdemo.service.jobs import JOB_SPECS, JobKind
 from specdemo.service.queue import Bounds
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
@@ -44,7 +49,7 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
 
 
 @pytest.mark.parametrize(
-    ("value", "on"), [*dict.fromkeys(("1", "YES", "On"), True).items(), ("False", False), (" ", False)]
+    ("value", "on"), [("1", True), ("YES", True), ("On", True), ("False", False), (" ", False)]
 )
 def test_a_switch_of_the_environment_is_a_word(monkeypatch, value, on):
     switches = [name for name, default in vars(parsed(["serve"])).items() if default is False]
@@ -113,11 +118,9 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     with pytest.raises(UserError, match="contains a folder of this server"):
         list(service.events(JobKind.RUN, RUN, never, "assets/draft, assets/draft"))
     smollm = preset_named("smollm2-1.7b").target
-    assert [(sources.target, sources.target_revision) for sources in loaded][1:] == [
-        (smollm.name, smollm.revision),
-        ("some/target", None),
-    ]
-    assert loaded[0].target == "built-in" and {sources.device for sources in loaded} == {"cpu"}
+    named = [("built-in", None), (smollm.name, smollm.revision), ("some/target", None)]
+    assert [(sources.target, sources.target_revision) for sources in loaded] == named
+    assert {sources.device for sources in loaded} == {"cpu"}
 
 
 def test_the_default_pair_is_not_measured_during_a_job_of_another_pair(monkeypatch, roomy):
@@ -142,23 +145,18 @@ def test_the_default_pair_is_not_measured_during_a_job_of_another_pair(monkeypat
     assert measured == ["device"]
 
 
-@pytest.mark.parametrize("any_model", [False, True])
+NAMES = ["nope", "some/target", "some/target, /etc", "../../etc, some/draft", "some/target, some/../draft"]
+NAMES += ["some/target, some/draft, third/one", "some/target,\nsome/draft", f"a/{'b' * 200}, some/draft"]
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("nope", "some/target", "some/target, /etc", "../../etc, some/draft", "some/target, some/../draft"),
-        *(
-            "some/target, some/draft, third/one",
-            "some/target,\nsome/draft",
-            "a/" + "b" * 200 + ", some/draft",
-        ),
-        *("https://example.org/a, some/draft", 7, ["some/target", "some/draft"]),
-    ],
+    "name", [*NAMES, "https://example.org/a, some/draft", 7, ["some/target", "some/draft"]]
 )
-def test_a_pair_that_is_not_offered_is_refused_whether_or_not_any_model_is_allowed(name, any_model):
-    with pytest.raises(UserError, match=r"^Unknown pair .*; choose one of: built-in") as refused:
-        OfferedPairs(any_model=any_model).named(name)
-    assert "\n" not in str(refused.value)
+def test_a_pair_that_is_not_offered_is_refused_whether_or_not_any_model_is_allowed(name):
+    for any_model in (False, True):
+        with pytest.raises(UserError, match=r"^Unknown pair .*; choose one of: built-in") as refused:
+            OfferedPairs(any_model=any_model).named(name)
+        assert "\n" not in str(refused.value)
 
 
 def test_any_two_models_may_be_named_only_if_the_host_allows_it():
@@ -202,3 +200,62 @@ def test_spaces_is_imported_before_torch_and_no_library_reports_on_visitors(tmp_
     path = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{tmp_path}:{ROOT}", "HOME": str(tmp_path)}
     environment = {**path, "SPACES_ZERO_GPU": "true"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=tmp_path)
+
+
+DRAFTED = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4, "draft_alone": True}
+JOBS = {
+    JobKind.RUN: DRAFTED,
+    JobKind.PROVE: {"proof": "greedy", "prompts": 1},
+    JobKind.PLAY: {"text": "abc", "draft": "x"},
+    JobKind.CLASS: {"text": "abc", "drafts": ["x", "y"]},
+    JobKind.QUIZ: {"question": 1},
+    JobKind.MEASURE: {"experiment": "overhead", "max_new_tokens": 4, "prompts": 1},
+    JobKind.CALIBRATE: {},
+}
+THREADS = 3
+
+
+@pytest.fixture
+def service(tmp_path_factory, monkeypatch):
+    """A server with tiny models, whose visitors may name other models, also tiny."""
+    target, draft = folders = save_pair(tmp_path_factory)
+    monkeypatch.setattr(Hosting, "sources_of", lambda _self, _name: Sources(*folders, device="cpu"))
+    host = Hosting(target=target, draft=draft, device="cpu", any_model=True, threads=THREADS)
+    return host.service(host.offered_pairs())
+
+
+@pytest.fixture
+def computing(monkeypatch):
+    """The threads that computed: their identity and number of OpenMP threads, by place in the program."""
+    seen = {"pass": set(), "calibration": set(), "warm-up": set()}
+
+    def watch(owner, name, place):
+        plain = getattr(owner, name)
+
+        @wraps(plain)
+        def watched(*args, **kwargs):
+            seen[place].add((threading.get_ident(), torch.get_num_threads()))
+            return plain(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(ModelRuntime, "forward", "pass")
+    watch(ModelRuntime, "prefill", "pass")
+    watch(Lanes, "calibrate_all", "calibration")
+    watch(Lanes, "warm_up", "warm-up")
+    return seen
+
+
+def test_one_thread_of_a_server_computes_with_several_threads(service, computing):
+    assert JOBS.keys() == JOB_SPECS.keys()
+    device = service.alone(threading.get_ident), THREADS
+    starts = []
+    for kind, raw in JOBS.items():
+        starts += [event for event in service.events(kind, raw, never) if event["type"] == "start"]
+    assert starts[0]["run"]["device"].endswith(f", {THREADS} threads")
+    *_, end = service.events(JobKind.RUN, DRAFTED, never, "other/target, other/draft")
+    assert end["type"] == "end"
+    assert computing["calibration"] == computing["warm-up"] == {device}
+    # A load tries the models on a thread of its own, which computes alone.
+    assert {threads for _, threads in computing["pass"] - {device}} == {1}
+    assert device in computing["pass"]

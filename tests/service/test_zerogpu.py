@@ -1,6 +1,8 @@
 """Jobs on a GPU that is lent by the call: another process computes, and a stop reaches it."""
 
 import os
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -82,29 +84,22 @@ def test_a_visitor_who_leaves_ends_the_call_and_the_next_one_is_served(service, 
         os.kill(lender.processes[0], 0)
 
 
-def test_a_refusal_inside_the_call_keeps_its_sentence(service, pair):
-    pair.tokenizer.chat_template = None
-    with pytest.raises(UserError, match=r"has no chat template; set the prompt mode to \"continue\""):
-        list(service.events(JobKind.RUN, {**REQUEST, "mode": "chat"}, never))
-    assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
+def test_a_refusal_or_fault_of_the_call_or_the_lender_is_one_sentence(service, lender, pair, monkeypatch):
+    def refused(words: str, **changes: Any) -> None:
+        with pytest.raises(UserError, match=words):
+            list(service.events(JobKind.RUN, REQUEST | changes, never))
+        monkeypatch.undo()
+        assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
 
-
-def test_a_gpu_that_is_not_lent_is_reported_in_the_lender_s_words(service, lender):
-    lender.refusal = RuntimeError()
-    lender.refusal.message = "You have exceeded\nyour quota"  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match=r"could not be used \(You have exceeded your quota\); please try"):
-        list(service.events(JobKind.RUN, REQUEST, never))
-    lender.refusal = None
-    assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
-
-
-def test_a_call_asks_for_less_time_once_the_costs_are_known(service, lender):
-    for _ in range(2):
-        list(service.events(JobKind.RUN, REQUEST, never))
-    assert lender.durations == [
-        seconds_for(JobKind.RUN, REQUEST, costs_known=known) for known in (False, True)
-    ]
-    assert lender.durations[0] > lender.durations[1]
+    monkeypatch.setattr(pair.tokenizer, "chat_template", None)
+    refused(r"has no chat template; set the prompt mode to \"continue\"", mode="chat")
+    spec = JOB_SPECS[JobKind.RUN]._replace(events=lambda *_: 1 / 0)
+    monkeypatch.setitem(JOB_SPECS, JobKind.RUN, spec)
+    refused(r"failed inside the program \(ZeroDivisionError\)")
+    refusal: Any = RuntimeError()
+    refusal.message = "You have exceeded\nyour quota"
+    monkeypatch.setattr(lender, "refusal", refusal)
+    refused(r"could not be used \(You have exceeded your quota\); please try")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +124,7 @@ def test_every_kind_of_job_has_a_time():
     assert all(MIN_S <= seconds_for(kind, {}) <= MAX_S for kind in JobKind)
 
 
-def test_pass_costs_of_one_call_are_not_measured_again_by_the_next(service, pair, lender, monkeypatch):
+def test_pass_costs_are_measured_once_and_then_a_call_asks_for_less_time(service, pair, lender, monkeypatch):
     pair.costs.known.clear()
     measured = CONTEXT.Value("i", 0)
     find = specdemo.pairs.calibrate.find_batch_invariant_rows
@@ -141,42 +136,33 @@ def test_pass_costs_of_one_call_are_not_measured_again_by_the_next(service, pair
     monkeypatch.setattr("specdemo.pairs.calibrate.find_batch_invariant_rows", counted)
     for _ in range(2):
         assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
-    assert measured.value == 1 and len(set(lender.processes)) == 2
+    longer = service.events(JobKind.RUN, LONG, never)
+    while next(longer)["type"] != "round":
+        pass
+    longer.close()  # another cache length needs no other measurement
+    assert measured.value == 1 and len(set(lender.processes)) == 3
     assert not pair.costs.known, "this process computes nothing"
-    list(service.events(JobKind.RUN, {**REQUEST, "max_new_tokens": 600}, never))
-    assert measured.value == 1, "another cache length needs no other measurement"
+    first, second, _ = lender.durations
+    assert first == seconds_for(JobKind.RUN, REQUEST, costs_known=False) > second
+    assert second == seconds_for(JobKind.RUN, REQUEST, costs_known=True)
 
 
 def test_a_process_whose_device_is_lost_is_not_used_again(pair):
     # The lender keeps a process whose call ends well, and drops one whose call raises.
+    ends = []
+
     def lost(*_asked: Any) -> Any:
         raise LostDeviceError("The device failed.")
         yield
 
-    ends = []
-
     def lend(duration: Any) -> Any:
-        def decorate(task: Any) -> Any:
-            def handler(*args: Any) -> Any:
-                try:
-                    yield from task(*args)
-                    ends.append("well")
-                except LostDeviceError:
-                    ends.append("raised")
-                    raise
+        def handler(task: Any, *args: Any) -> Any:
+            with suppress(LostDeviceError):
+                yield from task(*args)
+                ends.append("well")
 
-            return handler
+        return lambda task: partial(handler, task)
 
-        return decorate
-
-    source = on_calls(pair, lost, lend)(pair, checked(JobKind.RUN, REQUEST), never)
     with pytest.raises(UserError, match="The device failed"):
-        for event in source:
-            raise AssertionError(event)
-    assert ends == ["raised"]
-
-
-def test_a_fault_of_the_program_is_not_blamed_on_the_gpu(service, monkeypatch):
-    monkeypatch.setitem(JOB_SPECS, JobKind.RUN, JOB_SPECS[JobKind.RUN]._replace(events=lambda *_: 1 / 0))
-    with pytest.raises(UserError, match=r"failed inside the program \(ZeroDivisionError\)"):
-        list(service.events(JobKind.RUN, REQUEST, never))
+        list(on_calls(pair, lost, lend)(pair, checked(JobKind.RUN, REQUEST), never))
+    assert not ends

@@ -1,22 +1,23 @@
 """Runs of watched servers as a page gets them: as events, and as a trace that loads again."""
 
 import base64
+import copy
+import json
 import threading
 
 import pytest
-from helpers.recorded_streams import events_of
+from helpers.recorded_streams import text_sent
 from helpers.waiting import PATIENCE_S
-from helpers.watched_runs import PROMPT, RAW, saved, seen, watching
-from helpers.watched_server import Answer, gated, json_answer, replayed
+from helpers.watched_runs import PROMPT, run_on, saved, seen
+from helpers.watched_server import Answer, gated, json_answer, replayed, stand_in
 
 from specdemo.engine.race import replay_events
 from specdemo.records import trace_file
 from specdemo.records.events import ROUND_FIGURES
+from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import WATCHED_VERSION, Finish, dump
-from specdemo.service.jobs import JobKind
 from specdemo.watch.llama_server import LlamaServerReader
 from specdemo.watch.reader import Reader
-from specdemo.watch.servers import Server
 from specdemo.watch.vllm import RayServeReader, VllmReader
 
 # The list of models, the stream, the reader, and whether the server reports its rounds.
@@ -53,45 +54,35 @@ def test_a_whole_run_is_streamed_saved_and_played_again(serve, kind):
     assert events[-1]["sentence"].startswith(end["sentence"])
     assert [run.totals[figure] is None for figure in ROUND_FIGURES] != [rounds] * len(ROUND_FIGURES)
     assert "127.0.0.1" not in dump(events)
-    choices = [choice for event in events_of(name) for choice in event["choices"]]
-    sent = "".join(choice.get("delta", {}).get("content") or "" for choice in choices)
     texts = {token: base64.b64decode(piece) for token, piece in run.pieces.items()}
     ids = [token for token in run.lanes["speculative"].ids if token not in run.specials]
-    assert b"".join(texts[token] for token in ids).decode() == sent
+    assert b"".join(texts[token] for token in ids).decode() == text_sent(name)
     assert b"".join(texts[token] for token in run.prompt_ids).decode() == PROMPT
     fields = server.asked[-1][1].keys()
-    assert ("return_token_ids" in fields) == ("logprobs" in fields) == (kind[:4] in ("vllm", "ray")), (
-        "SGLang refuses these fields"
-    )
+    wants_ids = kind[:4] in ("vllm", "ray")  # SGLang refuses these fields
+    assert ("return_token_ids" in fields) == ("logprobs" in fields) == wants_ids
     assert "stream_options" in fields and ("timings_per_token" in fields) == kind.startswith("llama")
 
 
-def test_the_counts_of_a_run_are_the_servers(serve):
-    end = seen(serve(replayed("llama-ngram-chat-numbers")))[-1]
+def test_rounds_are_shown_as_they_happen_with_the_counts_of_the_server(serve):
+    gate, before_gate, end = threading.Event(), [], {}
+    server = serve(gated("llama-ngram-chat-numbers", gate))
+    for end in run_on(server):
+        if end["type"] == "round":
+            before_gate.append(not gate.is_set())
+            gate.set()
+    assert before_gate[0] and len(before_gate) == 23
     totals = end["totals"]
     assert (totals["tokens"], totals["passes"], totals["alpha_drafted"]) == (96, 23, 1.0)
     assert end["finish"] == Finish.LENGTH and end["badge"] is None
     assert "73 of 73 draft tokens as accepted (100% per drafted token)." in end["sentence"]
 
 
-def test_rounds_that_a_server_reports_as_they_happen_are_shown_as_they_happen(serve):
-    gate, before_gate = threading.Event(), []
-    server = serve(gated("llama-ngram-chat-numbers", gate))
-    for event in watching(Server("Box", server.url)).events(JobKind.RUN, RAW, lambda: False, "watch:Box"):
-        if event["type"] == "round":
-            before_gate.append(not gate.is_set())
-            gate.set()
-    assert before_gate[0] and len(before_gate) == 23
-
-
 def test_a_wait_for_rounds_at_the_end_shows_progress(serve):
     events = seen(serve(replayed("vllm-draftmodel-greedy"), "vllm-models.json"))
-    waits = [event for event in events if event["type"] == "progress"]
-    assert (
-        waits[0]["text"] == "Asking Box"
-        and "reports its rounds at the end; events so far: 1" in waits[1]["text"]
-    )
-    assert all(0 <= event["fraction"] <= 1 for event in waits)
+    first, second, *others = [event for event in events if event["type"] == "progress"]
+    assert first["text"] == "Asking Box" and "at the end; events so far: 1" in second["text"]
+    assert all(0 <= event["fraction"] <= 1 for event in (first, second, *others))
 
 
 def test_the_request_has_the_visitors_settings(serve):
@@ -122,15 +113,91 @@ def test_a_stop_in_the_middle_ends_the_run_and_keeps_its_tokens(serve, kind, aft
     models, name, *_ = SERVERS[kind]
     parts = list(replayed(name))
     server = serve(Answer(parts[: len(parts) // 2], ends="never"), models)
-    events = []
+    events: list[dict] = []
 
     def stop() -> bool:
         return sum(event["type"] == "round" or "events" in event.get("text", "") for event in events) > after
 
-    for event in watching(Server("Box", server.url)).events(JobKind.RUN, RAW, stop, "watch:Box"):
-        events.append(event)
+    events.extend(run_on(server, stop=stop))
     assert events[-1]["type"] == "end" and events[-1]["finish"] == Finish.STOPPED
     assert events[-1]["sentence"].startswith("Stopped early.")
     assert 0 < events[-1]["totals"]["tokens"] < 40
     assert trace_file.load(dump(saved(events))).lanes["speculative"].finish is Finish.STOPPED
     assert server.left.wait(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def good() -> str:
+    with stand_in("vllm-models.json", replayed("vllm-chat-mixed-logprobs")) as server:
+        return dump(saved(seen(server)))
+
+
+@pytest.fixture
+def trace(good) -> dict:
+    return json.loads(good)
+
+
+def rounds_of(trace: dict) -> list[dict]:
+    return trace["lanes"]["speculative"]["rounds"]
+
+
+def draft_of(trace: dict) -> list[dict]:
+    """Its first draft."""
+    return next(one["drafted"] for one in rounds_of(trace) if one["drafted"])
+
+
+def as_own(trace: dict) -> None:
+    trace["version"], trace["watched"] = 1, None
+
+
+def with_probabilities(trace: dict) -> None:
+    """Add the fields of this program's own runs."""
+    as_own(trace)
+    for one in rounds_of(trace):
+        for token in one["drafted"]:
+            token["q"] = token["p"] = 1.0
+        if one["emission"]:
+            one["emission"]["prob"] = 1.0
+
+
+def long_draft(trace: dict, length: int) -> None:
+    """Give the first draft this many tokens, and end the run there."""
+    drafted = draft_of(trace)
+    drafted += [copy.deepcopy(drafted[-1]) for _ in range(length - len(drafted))]
+    for token in drafted[-(length - 4) :]:
+        token["compared"] = token["rejected"] = False
+    del rounds_of(trace)[[one["drafted"] for one in rounds_of(trace)].index(drafted) + 1 :]
+
+
+@pytest.mark.parametrize(("is_own", "longest"), [(False, 128), (True, MAX_K)])
+def test_only_a_watched_trace_may_have_drafts_longer_than_the_programs_own(trace, is_own, longest):
+    if is_own:
+        with_probabilities(trace)
+    long_draft(trace, longest)
+    run = trace_file.load(dump(trace))
+    assert len(run.lanes["speculative"].rounds[-1].drafted) == longest and is_own == (run.watched is None)
+    draft_of(trace).append(draft_of(trace)[-1])
+    with pytest.raises(UserError, match=rf"drafted has .*\b{longest}\b"):
+        trace_file.load(dump(trace))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (as_own, r"drafted\[0\]\.q is missing|emission\.prob is missing"),
+        (lambda trace: trace.update(watched=None), "version"),
+        (lambda trace: trace.pop("watched"), "version"),
+        (lambda trace: trace.update(version=1), "version"),
+        (lambda trace: trace.update(version=3), "newer specdemo"),
+        (lambda trace: trace["watched"].update(rounds="yes"), "watched.rounds"),
+        (lambda trace: trace["watched"].update(silent=["x."] * 9), "watched.silent"),
+        (lambda trace: trace["watched"].update(url="http://x"), "watched"),
+        (lambda trace: draft_of(trace)[0].update(raw_p=1.5), "raw_p must be"),
+        (lambda trace: trace["pieces"].pop("0"), r"has no entry for token 0"),
+    ],
+    ids=range(10),
+)
+def test_a_damaged_trace_of_a_watched_run_is_refused(trace, spoil, words):
+    spoil(trace)
+    with pytest.raises(UserError, match=words):
+        trace_file.load(dump(trace))

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.llama_server import LlamaServer, Mode, llama_server
+from helpers.llama_server import LlamaServer, llama_server
 from helpers.waiting import until
 
+from specdemo.engine.speculate import never
 from specdemo.pairs.builtin_target import builtin_gguf
 from specdemo.records import trace_file
 from specdemo.records.limits import parse_config
@@ -42,26 +43,16 @@ def draft(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory) -> Iterator[LlamaServer]:
-    log = tmp_path_factory.mktemp("none") / "log"
-    with llama_server(builtin_gguf(), "none", log=log) as server:
+    with llama_server(builtin_gguf(), log=tmp_path_factory.mktemp("none") / "log") as server:
         yield server
 
 
 @pytest.fixture(scope="module", params=["ngram", "draft"])
 def drafting(request, tmp_path_factory) -> Iterator[LlamaServer]:
-    mode: Mode = request.param
-    model = request.getfixturevalue("draft") if mode == "draft" else None
-    log = tmp_path_factory.mktemp(mode) / "log"
-    with llama_server(builtin_gguf(), mode, model, log=log) as server:
+    model = request.getfixturevalue("draft") if request.param == "draft" else None
+    log = tmp_path_factory.mktemp(request.param) / "log"
+    with llama_server(builtin_gguf(), request.param, model, log=log) as server:
         yield server
-
-
-def run_on(url: str, prompt: str, alone: str | None = None, **more) -> Run:
-    config = parse_config({"prompt": prompt, "max_new_tokens": 64, "baseline": alone is not None, **more})
-    watched = WatchedRun(Server("Box", url, alone), config, lambda: False)
-    assert list(watched.events())[-1]["type"] == "end"
-    assert trace_file.load(watched.run.to_json()) == watched.run
-    return watched.run
 
 
 def text_of(run: Run, lane: str = "speculative") -> str:
@@ -82,46 +73,40 @@ def busy(server: LlamaServer) -> bool:
 @pytest.mark.parametrize(("name", "mode"), [("numbers", "chat"), ("paris", "raw"), ("emoji", "chat")])
 def test_counts_are_those_the_server_logs_and_the_text_is_that_without_drafts(drafting, plain, name, mode):
     before = len(logged(drafting))
-    run = run_on(drafting.url, PROMPTS[name], mode=mode)
+    config = parse_config({"prompt": PROMPTS[name], "max_new_tokens": 64, "mode": mode})
+    watched = WatchedRun(Server("Box", drafting.url, plain.url), config, never)
+    assert list(watched.events())[-1]["type"] == "end"
+    run = watched.run
+    assert trace_file.load(run.to_json()) == run
     rounds = run.lanes["speculative"].rounds
     counted = sum(one.accepted for one in rounds), sum(len(one.drafted) for one in rounds)
     if counted[1]:
         until(lambda: len(logged(drafting)) > before)
-        [(kept, drafted)] = logged(drafting)[before:]
-        assert (kept, drafted) == counted
-    assert text_of(run) == text_of(run_on(plain.url, PROMPTS[name], mode=mode))
-    assert run.watched is not None and run.watched.engine == "llama.cpp's server"
+        assert logged(drafting)[before:] == [counted]
+    assert text_of(run) == text_of(run, "baseline")
+    assert name != "numbers" or (run.totals["identical"] is True and run.totals["speedup"] is not None)
+    assert run.watched and run.watched.engine == "llama.cpp's server" and NO_RACE not in run.watched.silent
     assert rounds[0].prefill_s > 0 and all(one.other_s > 0 for one in rounds)
 
 
-def test_a_race_ends_with_the_same_text(drafting, plain):
-    run = run_on(drafting.url, PROMPTS["numbers"], alone=plain.url)
-    assert text_of(run) == text_of(run, "baseline")
-    assert run.totals["identical"] is True and run.totals["speedup"] is not None
-    assert run.watched is not None and NO_RACE not in run.watched.silent
-
-
-def test_a_stopped_run_frees_the_server(drafting):
-    config = parse_config({"prompt": "Tell a long story.", "max_new_tokens": 1024, "baseline": False})
+@pytest.mark.parametrize("prompt", ["Tell a long story.", "word " * 600])
+def test_a_stop_frees_the_server_while_it_writes_or_reads_the_prompt(drafting, prompt):
+    is_long = prompt.startswith("word")
     before, types = len(drafting.log.read_text()), []
-    watched = WatchedRun(Server("Box", drafting.url), config, lambda: types.count("round") > 3)
-    for event in watched.events():
-        types.append(event["type"])
-    assert types[-1] == "end" and watched.run.lanes["speculative"].finish is Finish.STOPPED
-    until(lambda: not busy(drafting))
-    until(lambda: CANCELLED in drafting.log.read_text()[before:])
-    assert run_on(drafting.url, PROMPTS["paris"]).lanes["speculative"].finish is not Finish.STOPPED
-
-
-def test_a_stop_while_the_prompt_is_read_frees_the_server(drafting):
-    config = parse_config({"prompt": "word " * 1500, "baseline": False})
-    before = len(drafting.log.read_text())
 
     def has_logged(words: str) -> bool:
         return words in drafting.log.read_text()[before:]
 
-    watched = WatchedRun(Server("Box", drafting.url), config, lambda: has_logged("processing task"))
-    assert list(watched.events())[-1]["text"] == "Stopped before it began"
-    assert not has_logged("prompt eval time"), "the run ends before the server has read the prompt"
-    until(lambda: not busy(drafting))
-    until(lambda: has_logged(CANCELLED))
+    def stop() -> bool:
+        return has_logged("processing task") if is_long else types.count("round") > 3
+
+    config = parse_config({"prompt": prompt, "max_new_tokens": 1024, "baseline": False})
+    watched = WatchedRun(Server("Box", drafting.url), config, stop)
+    for event in watched.events():
+        types.append(event["type"])
+    if is_long:
+        assert event["text"] == "Stopped before it began"
+        assert not has_logged("prompt eval time"), "the run ends before the server has read the prompt"
+    else:
+        assert types[-1] == "end" and watched.run.lanes["speculative"].finish is Finish.STOPPED
+    until(lambda: not busy(drafting) and has_logged(CANCELLED))

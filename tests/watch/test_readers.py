@@ -1,7 +1,7 @@
 """The rounds that readers make of streams: recorded from real servers, random, contradictory, or rubbish."""
 
 import pytest
-from helpers.recorded_streams import events_of, read
+from helpers.recorded_streams import events_of, read, text_sent
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,24 +11,24 @@ from specdemo.watch.llama_server import LlamaServerReader
 from specdemo.watch.reader import Reader
 from specdemo.watch.vllm import VllmReader, assign_drafts
 
-# Accepted and drafted tokens, as the servers logged them when the streams were recorded.
-LOGGED = {
-    "llama-ngram-chat-numbers": (73, 73),
-    "llama-draft-chat-eos-paris": (3, 8),
-    "llama-ngram-chat-emoji": (12, 16),
-    "llama-ngram-text-code": (66, 95),
-}
+# Accepted and drafted tokens as the servers logged them when the streams were recorded, and the last rounds.
 INSIDE = "llama-draft-chat-numbers-stop-inside"
-LLAMA = [*LOGGED, INSIDE, "llama-none-chat-short"]
+LLAMA = {
+    "llama-ngram-chat-numbers": ((73, 73), [*[(0, 0, 1)] * 13, *[(8, 8, 9)] * 9, (1, 1, 2)], Finish.LENGTH),
+    "llama-draft-chat-eos-paris": ((3, 8), [(0, 0, 1), (4, 3, 4), (4, 0, 1)], Finish.EOS),
+    "llama-ngram-chat-emoji": (
+        (12, 16),
+        [(8, 8, 9), (8, 4, 5)],
+        Finish.EOS,
+    ),  # several tokens for a character
+    "llama-ngram-text-code": ((66, 95), [(7, 4, 5), *[(0, 0, 1)] * 3], Finish.LENGTH),
+    INSIDE: ((8, 40), [(0, 0, 1), *[(4, 0, 1)] * 3, *[(0, 0, 1)] * 2, (28, 8, 9)], Finish.EOS),
+    "llama-none-chat-short": ((0, 0), [(0, 0, 1)] * 8, Finish.EOS),
+}
 VLLM = ["vllm-chat-copy", "vllm-chat-mixed-logprobs", "vllm-completion-detailed", "vllm-draftmodel-greedy"]
 DETAILED = [*VLLM, "documented-vllm-chat-detailed"]
 PLAIN = ["documented-sglang-chat-plain", "documented-lmstudio-chat-plain", "documented-vllm-chat-plain"]
 READERS = [LlamaServerReader, VllmReader, Reader]
-
-
-def text_sent(name: str) -> str:
-    choices = [choice for event in events_of(name) for choice in event["choices"]]
-    return "".join(choice.get("text") or choice.get("delta", {}).get("content") or "" for choice in choices)
 
 
 def llama_event(predicted: int, drafted: int = 0, accepted: int = 0, ms: float = 1.0) -> dict:
@@ -47,33 +47,18 @@ def vllm_events(*sizes: int, **metrics) -> list[dict]:
 @pytest.mark.parametrize("name", LLAMA)
 def test_rounds_of_llama_cpp_add_up_to_its_counts_and_its_log(name):
     made = read(LlamaServerReader("it"), events_of(name))
+    (accepted, drafted), rounds, finish = LLAMA[name]
     last = events_of(name)[-1]["timings"]
-    drafted, accepted = last.get("draft_n", 0), last.get("draft_n_accepted", 0)
     assert made.totals == (drafted, accepted, last["predicted_n"])
-    assert LOGGED.get(name, (accepted, drafted)) == (accepted, drafted)
+    assert made.counts[-len(rounds) :] == rounds and made.end.finish is finish
+    assert made.rounds[-1].tokens[-1].special == (finish is Finish.EOS)
+    assert name == INSIDE or len(made.end.rounds) == 1, "a round is returned as soon as the next one begins"
     assert made.text == text_sent(name) and made.end.has_rounds
     assert sum(one.seconds for one in made.rounds) == pytest.approx(last["predicted_ms"] / 1000)
     prompts = [one.prompt_s for one in made.rounds]
     assert prompts == [pytest.approx(last["prompt_ms"] / 1000), *[0] * (len(prompts) - 1)]
     counted = f"The server counted {accepted} of {drafted} draft tokens as accepted"
     assert made.end.summary.startswith(counted) if drafted else made.end.summary == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "last", "finish"),
-    [
-        ("llama-ngram-chat-numbers", [*[(0, 0, 1)] * 13, *[(8, 8, 9)] * 9, (1, 1, 2)], Finish.LENGTH),
-        ("llama-draft-chat-eos-paris", [(0, 0, 1), (4, 3, 4), (4, 0, 1)], Finish.EOS),
-        ("llama-ngram-chat-emoji", [(8, 8, 9), (8, 4, 5)], Finish.EOS),  # several tokens for a character
-        (INSIDE, [(0, 0, 1), *[(4, 0, 1)] * 3, *[(0, 0, 1)] * 2, (28, 8, 9)], Finish.EOS),
-        ("llama-none-chat-short", [(0, 0, 1)] * 8, Finish.EOS),
-    ],
-)
-def test_rounds_of_llama_cpp_are_those_of_the_recording(name, last, finish):
-    made = read(LlamaServerReader("it"), events_of(name))
-    assert made.counts[-len(last) :] == last and made.end.finish is finish
-    assert made.rounds[-1].tokens[-1].special == (finish is Finish.EOS)
-    assert name == INSIDE or len(made.end.rounds) == 1, "a round is returned as soon as the next one begins"
 
 
 def test_several_rounds_in_one_event_are_returned_in_order():
@@ -208,13 +193,6 @@ def test_the_targets_probabilities_are_read_if_vllm_sends_them(name):
     assert all(token.p is not None and 0 < token.p <= 1 for token in tokens)
     assert all(len(token.top) == 2 and token.top[0][1] >= token.top[1][1] for token in tokens)
     assert tokens[0].text == tokens[0].top[0][0]
-
-
-@pytest.mark.parametrize("name", DETAILED)
-@pytest.mark.parametrize("count", [0, 1, 4])
-def test_a_stopped_run_of_vllm_keeps_its_text(name, count):
-    made = read(VllmReader("it"), events_of(name)[:count])
-    assert text_sent(name).startswith(made.text) and not made.end.has_rounds
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from helpers.recorded_streams import recorded
-from helpers.waiting import PATIENCE_S
+from helpers.waiting import PATIENCE_S, until
 from helpers.watched_server import (
     CLOSED,
     DONE,
@@ -18,6 +18,7 @@ from helpers.watched_server import (
     streamed,
 )
 
+from specdemo.engine.speculate import never
 from specdemo.records import trace_file
 from specdemo.records.limits import UserError, parse_config
 from specdemo.watch import stream
@@ -37,7 +38,7 @@ def server(serve) -> StandIn:
     return serve(replayed(GOOD))
 
 
-def run_on(server: StandIn, stop=lambda: False) -> tuple[WatchedRun, list[dict]]:
+def run_on(server: StandIn, stop=never) -> tuple[WatchedRun, list[dict]]:
     run = WatchedRun(Server("Box", server.url), CONFIG, stop)
     return run, list(run.events())
 
@@ -54,39 +55,25 @@ def refusal(server: StandIn) -> str:
     return sentence
 
 
-def test_a_good_run_follows_a_refused_one(server):
-    server.models = CLOSED
-    refusal(server)
-    server.models = Answer([recorded("llama-models.json")], kind=JSON)
-    assert run_on(server)[1][-1]["type"] == "end"
-
-
-@pytest.mark.parametrize("size", [1, 7, 1000, 10**6])
-def test_a_stream_reads_the_same_however_it_is_cut_into_parts(server, size):
-    whole, _ = run_on(server)
-    server.stream = replayed(GOOD, size)
-    again, _ = run_on(server)
-    assert again.run.lanes["speculative"].rounds[0].prefill_s == pytest.approx(0.500286)
-    assert again.run.lanes == whole.run.lanes and again.run.pieces == whole.run.pieces
-
-
 WINDOWS = [b": ping\r\n", *(part.replace(b"\n", b"\r\n") for part in PARTS), b"event: x\r\nid: 3\r\n"]
 SPLIT = [part.replace(b'data: {"', b'id: 1\nretry: x\nevent: y\ndata: {\ndata:"') for part in PARTS]
+FORMS = {
+    **{f"parts of {size} bytes": replayed(GOOD, size) for size in (1, 7, 1000, 10**6)},
+    "Windows lines and comments": Answer(WINDOWS),
+    "fields and data in two lines": Answer(SPLIT),
+    "another charset": Answer(PARTS, kind="text/event-stream; charset=utf-16"),
+    "ends with [DONE]": Answer([*PARTS, DONE, b"data: {"], ends="cut"),
+}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Answer(WINDOWS),
-        Answer(SPLIT),
-        Answer(PARTS, kind="text/event-stream; charset=utf-16"),
-        Answer([*PARTS, DONE, b"data: {"], ends="cut"),
-    ],
-    ids=["Windows lines and comments", "fields and data in two lines", "another charset", "ends with [DONE]"],
-)
-def test_all_forms_of_a_stream_read_the_same(server, answer):
-    server.stream = answer
-    assert run_on(server)[1][-1]["totals"]["tokens"] == 6
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_of_a_stream_read_the_same(server, form):
+    whole, _ = run_on(server)
+    server.stream = FORMS[form]
+    again, events = run_on(server)
+    assert again.run.lanes["speculative"].rounds[0].prefill_s == pytest.approx(0.500286)
+    assert again.run.lanes == whole.run.lanes and again.run.pieces == whole.run.pieces
+    assert events[-1]["totals"]["tokens"] == 6
 
 
 def test_a_server_that_is_not_there_is_reported():
@@ -154,21 +141,16 @@ def test_an_invalid_answer_is_refused_in_one_sentence(server, place, answer, wor
     assert words in refusal(server)
 
 
-@pytest.mark.parametrize(
-    "inner",
-    [
-        "no model at http://10.0.0.7:8000",
-        "cannot open /srv/models/secret.gguf",
-        r"cannot open C:\models\secret.gguf",
-        "upstream 10.0.0.7 refused",
-        "upstream gpu-7:8000 refused",
-        "upstream gpu-7.corp.example refused",
-        "nothing listens on port 8000",
-        "connect to [fe80::1] failed",
-        "LOCALHOST is full",
-        "<b>bold</b>",
-    ],
-)
+SECRETS = ["no model at http://10.0.0.7:8000", "cannot open /srv/models/secret.gguf", "<b>bold</b>"]
+SECRETS += [r"cannot open C:\models\secret.gguf", "upstream 10.0.0.7 refused", "LOCALHOST is full"]
+SECRETS += [
+    "upstream gpu-7:8000 refused",
+    "upstream gpu-7.corp.example refused",
+    "connect to [fe80::1] failed",
+]
+
+
+@pytest.mark.parametrize("inner", [*SECRETS, "nothing listens on port 8000"])
 def test_addresses_and_folders_in_a_servers_message_are_kept_from_visitors(server, inner):
     server.stream = json_answer({"error": {"message": inner}}, 500)
     assert refusal(server).startswith("Box refused the request (status 500); try again")
@@ -178,34 +160,30 @@ def test_addresses_and_folders_in_a_servers_message_are_kept_from_visitors(serve
 
 def test_the_messages_of_vllm_reach_the_visitor(server):
     server.stream = replayed("vllm-error-in-stream")
-    assert refusal(server).startswith(
-        "Box reported an error and ended the run: The min_p and logit_bias sampling parameters"
-    )
+    assert "ended the run: The min_p and logit_bias sampling parameters" in refusal(server)
     server.stream = Answer(replayed("vllm-error-400.json").parts, status=400, kind=JSON)
     assert "(status 400): max_tokens=5000 cannot be greater than" in refusal(server)
 
 
+SILENT = "Box was silent for 0.2 s; try again later."
+ENDLESS = Answer(lambda: iter(lambda: b" ", b""), kind=JSON, pause_s=0.02)
+
+
 @pytest.mark.parametrize(
-    ("place", "answer"),
+    ("limit", "place", "answer", "sentence"),
     [
-        (MODELS, Answer(first_s=PATIENCE_S)),
-        (STREAM, Answer(first_s=PATIENCE_S)),
-        (STREAM, Answer(CUT, ends="never")),
+        ("SILENT_S", MODELS, Answer(first_s=PATIENCE_S), SILENT),
+        ("SILENT_S", STREAM, Answer(first_s=PATIENCE_S), SILENT),
+        ("SILENT_S", STREAM, Answer(CUT, ends="never"), SILENT),
+        ("REPLY_S", MODELS, ENDLESS, "Box took more than 0.2 s to answer; try again later."),
     ],
-    ids=range(3),
+    ids=range(4),
 )
-def test_a_silent_server_is_not_waited_for(monkeypatch, server, place, answer):
-    monkeypatch.setattr(stream, "SILENT_S", 0.2)
+def test_a_silent_or_slow_server_is_not_waited_for(monkeypatch, server, limit, place, answer, sentence):
+    monkeypatch.setattr(stream, limit, 0.2)
     setattr(server, place, answer)
-    assert refusal(server) == "Box was silent for 0.2 s; try again later."
+    assert refusal(server) == sentence
     assert server.left.wait(PATIENCE_S), "the server notices that its client has gone"
-
-
-def test_a_list_of_models_that_never_ends_is_not_waited_for(monkeypatch, server):
-    monkeypatch.setattr(stream, "REPLY_S", 0.2)
-    server.models = Answer(lambda: iter(lambda: b" ", b""), kind=JSON, pause_s=0.02)
-    assert refusal(server) == "Box took more than 0.2 s to answer; try again later."
-    assert server.left.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -243,14 +221,12 @@ def test_a_stop_ends_any_wait_and_frees_the_server(server, place, how):
 
 def test_a_visitor_who_leaves_frees_the_server_and_the_thread(server):
     server.stream = Answer([*replayed("llama-ngram-chat-numbers")][:8], ends="never")
-    events = WatchedRun(Server("Box", server.url), CONFIG, lambda: False).events()
+    events = WatchedRun(Server("Box", server.url), CONFIG, never).events()
     while next(events)["type"] != "round":
         pass
     events.close()
     assert server.left.wait(PATIENCE_S)
-    for reader in [one for one in threading.enumerate() if one.name == "watch"]:
-        reader.join(PATIENCE_S)
-        assert not reader.is_alive()
+    until(lambda: not any(thread.name == "watch" for thread in threading.enumerate()))
 
 
 def test_no_redirect_is_followed(server):
