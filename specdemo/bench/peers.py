@@ -217,8 +217,9 @@ def _compare(rows: list[dict[str, Any]], drafter: str) -> None:
     baselines = {row["library"]: row for row in rows if row["alone"]}
     for row in rows:
         base = None if row["alone"] else baselines.get(row["library"])
-        is_long = base is not None and min(row["tokens"], base["tokens"]) >= MIN_TOKENS
-        row["speedup"] = row["tokens_per_s"] / base["tokens_per_s"] if is_long else None
+        row["speedup"] = None
+        if base and min(row["tokens"], base["tokens"]) >= MIN_TOKENS:
+            row["speedup"] = row["tokens_per_s"] / base["tokens_per_s"]
         row["identical"] = base and row["ids"] == base["ids"]
         foreign = row["library"] != OURS
         row["ours"] = ours[row["alone"]]["tokens_per_s"] / row["tokens_per_s"] if foreign else None
