@@ -13,7 +13,7 @@ from specdemo.models.execution import readable_positions
 from specdemo.pairs.hardware import played, processor_flags, versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop, encode_prompt
-from specdemo.records.figures import Totals, fold, without_early_speedup
+from specdemo.records.figures import Totals, fold
 from specdemo.records.limits import UserError, first_names
 from specdemo.records.pieces import inside_sentence
 from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Finish, Mode, Round, RunConfig
@@ -64,7 +64,7 @@ def paired_run(lanes: Lanes, config: RunConfig, rounds: Mapping[str, list[Round]
     if any(not lane or lane[-1].finish is Finish.STOPPED for lane in rounds.values()):
         return None
     costs = lanes.calibrate(config)
-    return PairedRun(config, costs, without_early_speedup(fold(rounds, config.rule, costs)), rounds)
+    return PairedRun(config, costs, fold(rounds, config.rule, costs), rounds)
 
 
 def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.model_loader import DTYPES, ROUNDED, load_causal_lm
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import NONE
+from specdemo.records.figures import MIN_TOKENS
 from specdemo.records.limits import UserError
 from specdemo.records.output import write_text
 from specdemo.records.trace import Round, RunConfig
@@ -216,7 +217,9 @@ def _compare(rows: list[dict[str, Any]], drafter: str) -> None:
     baselines = {row["library"]: row for row in rows if row["alone"]}
     for row in rows:
         base = None if row["alone"] else baselines.get(row["library"])
-        row["speedup"] = base and row["tokens_per_s"] / base["tokens_per_s"]
+        row["speedup"] = None
+        if base and min(row["tokens"], base["tokens"]) >= MIN_TOKENS:
+            row["speedup"] = row["tokens_per_s"] / base["tokens_per_s"]
         row["identical"] = base and row["ids"] == base["ids"]
         foreign = row["library"] != OURS
         row["ours"] = ours[row["alone"]]["tokens_per_s"] / row["tokens_per_s"] if foreign else None

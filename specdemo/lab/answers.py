@@ -3,7 +3,7 @@
 from typing import Any
 
 from specdemo.lab.charts import oracle_chart
-from specdemo.records.figures import tallied, without_early_speedup
+from specdemo.records.figures import tallied
 from specdemo.records.limits import UserError
 from specdemo.records.theory import oracle_length, ratio
 from specdemo.records.trace import SPECULATIVE, Run
@@ -21,7 +21,7 @@ def run_answer(run: Run) -> dict[str, Any]:
         ``unknown``, and the seconds of the target alone for the same text.
     """
     tally = tallied({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
-    shape, totals = tally.shape(), without_early_speedup(tally.totals())
+    shape, totals = tally.shape(), tally.totals()
     if shape is None or totals.alpha_compared is None or run.calibration is None:
         raise UserError(
             "The theory needs a run with draft tokens and measured pass costs; show a different run."

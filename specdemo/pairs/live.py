@@ -45,10 +45,7 @@ class LiveRun:
         A long prompt causes ``progress`` events first. A run that is stopped during these has no others. If
         the run is repeated, its rounds arrive after all runs have ended, and ``progress`` events before.
         """
-        if self._config.repeats == 1:
-            yield from self._decoded()
-        else:
-            yield from self._repeated()
+        return self._decoded() if self._config.repeats == 1 else self._repeated()
 
     def _repeated(self) -> Iterator[Event]:
         count, runs = self._config.repeats, list[Run]()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from specdemo.records.figures import Tally, Totals, accepted_repeats, fold, without_early_speedup
+from specdemo.records.figures import Tally, Totals, accepted_repeats, fold
 from specdemo.records.sentences import badge, closing_sentence, draft_divergence_sentence, pieces_sentence
 from specdemo.records.spread import spread
 from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched
@@ -61,7 +61,7 @@ class RunLog:
             "type": "round",
             "lane": lane,
             "round": asdict(round_),
-            "totals": shown_figures(self._totals(), self._blank.watched),
+            "totals": shown_figures(self._tally.totals(), self._blank.watched),
             "pieces": pieces,
         }
 
@@ -71,7 +71,7 @@ class RunLog:
 
     def end(self) -> Event:
         """Return the ``end`` event; the speculative lane must have a round."""
-        totals, config, watched = self._totals(), self._blank.config, self._blank.watched
+        totals, config, watched = self._tally.totals(), self._blank.config, self._blank.watched
         finish = self._rounds[SPECULATIVE][-1].finish
         trusted = None if totals.speedup is None or watched else spread(self._rounds)
         others = [speedup_of(lanes, config.rule) for lanes in self._blank.repeats]
@@ -102,11 +102,8 @@ class RunLog:
             lanes={name: Lane(tuple(rounds)) for name, rounds in self._rounds.items()},
             pieces=self._pieces,
             specials=tuple(token for token in self._specials if token in self._pieces),
-            totals=shown_figures(self._totals(), self._blank.watched),
+            totals=shown_figures(self._tally.totals(), self._blank.watched),
         )
-
-    def _totals(self) -> Totals:
-        return without_early_speedup(self._tally.totals())
 
 
 def shown_figures(totals: Totals, watched: Watched | None) -> dict[str, Any]:
@@ -117,7 +114,7 @@ def shown_figures(totals: Totals, watched: Watched | None) -> dict[str, Any]:
 
 def speedup_of(lanes: Mapping[str, Lane], rule: Rule) -> float | None:
     rounds = {name: lane.rounds for name, lane in lanes.items()}
-    return without_early_speedup(fold(rounds, rule, None)).speedup
+    return fold(rounds, rule, None).speedup
 
 
 def ids_in(round_: Round) -> set[int]:

@@ -1,7 +1,7 @@
 """The measured figures of a run, added up from its rounds. No other module computes measured figures."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from specdemo.records.theory import RoundShape, break_even_alpha, pass_cost, ratio, theoretical_speedup
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Round, Rule, Status, TargetToken
@@ -109,13 +109,6 @@ MIN_TOKENS = 8
 """Tokens that each lane needs before a speedup is shown; in shorter runs, noise dominates."""
 
 
-def without_early_speedup(totals: Totals) -> Totals:
-    """Return the figures, without measured speedups if a lane has fewer than ``MIN_TOKENS`` tokens."""
-    if min(totals.tokens, totals.baseline_tokens) >= MIN_TOKENS:
-        return totals
-    return replace(totals, speedup=None, speedup_end_to_end=None)
-
-
 class Tally:
     def __init__(self, rule: Rule, calibration: Calibration | None):
         self._rule = rule
@@ -128,10 +121,11 @@ class Tally:
         self._lanes[lane].add(round_, self._calibration)
 
     def totals(self) -> Totals:
-        """Return the figures so far."""
+        """Return the figures so far, without measured speedups if a lane has fewer than ``MIN_TOKENS``."""
         spec, base, alone = (self._lanes[name] for name in (SPECULATIVE, BASELINE, DRAFT))
         base_rate = ratio(base.tokens, base.seconds)
         rate = ratio(spec.tokens, spec.seconds)
+        is_long = min(spec.tokens, base.tokens) >= MIN_TOKENS
         shape = self.shape()
         alpha = ratio(spec.accepted, spec.compared)
         divergence = draft_divergence = None
@@ -151,11 +145,13 @@ class Tally:
             baseline_ttft_s=self._first_s.get(BASELINE),
             tokens_per_s=rate,
             baseline_tokens_per_s=base_rate,
-            speedup=ratio(rate, base_rate),
+            speedup=ratio(rate, base_rate) if is_long else None,
             speedup_end_to_end=ratio(
                 ratio(spec.tokens, spec.seconds + spec.prefill_s),
                 ratio(base.tokens, base.seconds + base.prefill_s),
-            ),
+            )
+            if is_long
+            else None,
             alpha_compared=alpha,
             alpha_drafted=ratio(spec.accepted, spec.drafted),
             tau=ratio(spec.tokens, spec.passes),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from specdemo.records.drafter_kinds import KINDS
 from specdemo.records.figures import Totals
 from specdemo.records.spread import Spread
-from specdemo.records.theory import best_length
+from specdemo.records.theory import best_length, is_slower
 from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 
 MIN_REPEATS = 16
@@ -23,7 +23,7 @@ class Badge(NamedTuple):
     text: str
 
 
-DISTURBED = "Other work on this machine disturbed the measurement; repeat the run."
+DISTURBED = "Disturbed by other work: repeat the run."
 END_TO_END = 0.03  # minimum relative difference of the end-to-end speedup that the sentence mentions
 
 
@@ -38,14 +38,13 @@ def closing_sentence(
 ) -> str:
     """Compare texts, speed, target passes and acceptance rate; give a reason if the run was slower.
 
-    ``totals`` are the figures after ``figures.without_early_speedup``, ``repeated`` is the number from
-    ``figures.accepted_repeats``, and ``speedups`` are those of all measured runs.
+    ``repeated`` is the number from ``figures.accepted_repeats``; ``speedups`` are those of all measured runs.
     """
     stopped = finish is Finish.STOPPED
     same = {True: "Same text so far" if stopped else "Same text", False: "Different text", None: ""}
     text, passes = same[totals.identical], _passes(totals)
     sentences = ["Stopped early."] if stopped else []
-    slower = totals.speedup is not None and round(totals.speedup, 2) < 1.0
+    slower = is_slower(totals.speedup)
     if totals.speedup is None:
         sentences.append(f"{text}, {passes}." if text else f"{passes}.")
         if config.baseline:
@@ -76,7 +75,7 @@ def _how_measured(totals: Totals, trusted: Spread | None, speedups: Sequence[flo
     sentences = []
     whole = totals.speedup_end_to_end
     if whole and totals.speedup and abs(whole / totals.speedup - 1) > END_TO_END:
-        sentences.append(f"With the reading of the prompt: {whole:.2f}×.")
+        sentences.append(f"With prompt processing: {whole:.2f}×.")
     if len(speedups) > 1:
         sentences.append(f"Median of {len(speedups)} runs ({speedups[0]:.2f}× to {speedups[-1]:.2f}×).")
     elif trusted and trusted.disturbed:

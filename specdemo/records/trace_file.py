@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from specdemo.records.events import ids_in, shown_figures
-from specdemo.records.figures import fold, without_early_speedup
+from specdemo.records.figures import fold
 from specdemo.records.limits import MAX_K, UserError, parse_config, show
 from specdemo.records.trace import (
     BASELINE,
@@ -73,7 +73,7 @@ def load(data: str | bytes) -> Run:
     except MisfitError as fault:
         raise _damaged(str(fault)) from fault
     totals = fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
-    return replace(run, totals=shown_figures(without_early_speedup(totals), run.watched))
+    return replace(run, totals=shown_figures(totals, run.watched))
 
 
 def _parse(data: str | bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from specdemo.engine.race import race
 from specdemo.engine.speculate import never
 from specdemo.records.drafter_kinds import SERVER
 from specdemo.records.events import Event, RunLog
-from specdemo.records.figures import fold, without_early_speedup
+from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import (
     AUTO,
@@ -226,7 +226,7 @@ def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature
             raise UserError(NO_ROUNDS)
         engine = run.watched.engine
         measured = fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, None)
-        totals.append(without_early_speedup(measured))
+        totals.append(measured)
     return [row_of(engine, "unknown", prompt, run.config, medians(totals), None)]
 
 

@@ -192,6 +192,8 @@ def test_order_of_contenders_rotates(pair, tmp_path):
     settings = replace(SETTINGS, drafters=["prompt-lookup"], max_new_tokens=4)
     PeerBench([*PROMPTS, PROMPTS[0]], settings, tmp_path / "out.json").run(pair, writers)
     assert "".join(order) == "abababba"
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert all(row["speedup"] is None for row in rows), "too few tokens"
 
 
 def test_next_to_our_bf16_others_run_in_fp32(folders):

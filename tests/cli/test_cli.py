@@ -33,6 +33,7 @@ OTHERWISE = {
     "max_new_tokens": (["--max-new-tokens", "6"], 6),
     "baseline": (["--baseline"], True),
     "draft_alone": (["--draft-alone"], True),
+    "repeats": (["--repeats", "2"], 2),
 }
 LEFT_OUT = {"baseline": False, "rule": None}
 """Options whose default differs from the field's; the rule depends on the temperature."""

@@ -109,13 +109,13 @@ def test_proofs_quiz_and_measurements_return_their_events(client, service):
 
 
 PARAMETERS = {
-    "/generate": "prompt mode drafter k temperature rule max_new_tokens seed top_k top_p pair",
+    "/generate": "prompt mode drafter k temperature rule max_new_tokens seed top_k top_p repeats pair",
     "/measure": "experiment k temperature max_new_tokens prompts prompt mode seed pair",
     "/play": "text draft second_draft written scores pair",
     "/prove": "proof prompts temperature draws rule prompt pair",
     "/quiz": "question pair",
     "/run": "prompt mode drafter k auto temperature rule max_new_tokens seed top_k top_p baseline "
-    "draft_alone pair",
+    "draft_alone repeats pair",
 }
 
 
@@ -191,7 +191,7 @@ def test_the_readme_s_client_example_works(live_url, capsys):
 
 def test_a_client_that_disconnects_ends_its_run(replay_url, service):
     service.gap_s = 0.1
-    values = ["abc", "raw", "draft-model", 3, 0, None, 12, 0, 0, 1, ""]
+    values = ["abc", "raw", "draft-model", 3, 0, None, 12, 0, 0, 1, 1, ""]
     joined = PLAIN.post(f"{replay_url}gradio_api/call/generate", json={"data": values})
     with PLAIN.stream("GET", f"{replay_url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
         assert any(service.served > 2 for _ in reply.iter_lines())

@@ -132,7 +132,7 @@ def test_a_body_that_stalls_is_given_up(url, monkeypatch):
 
 def test_events_are_streamed(url, service):
     service.hold_at = 3
-    body = {"data": ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]}
+    body = {"data": ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, 1, ""]}
     event = PLAIN.post(f"{url}gradio_api/call/run", json=body).json()["event_id"]
     came = []
     with PLAIN.stream("GET", f"{url}gradio_api/call/run/{event}") as stream:

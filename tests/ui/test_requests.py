@@ -145,8 +145,8 @@ GET /?page=nope -> 404 There is no such page
 GET /specdemo-traces/nope.ndjson -> 404 There is no recording named 'nope'; choose one of: 
 GET /specdemo-lab/run/nope.json -> 404 There is no recording named 'nope'; choose one of: 
 GET /gradio_api/queue/join -> 405 does not accept this HTTP method
-POST /gradio_api/call/run {} -> 400 data must be a list of 14 values, got none.
-POST /gradio_api/call/run {"data": []} -> 400 data must be a list of 14 values, got 0.
+POST /gradio_api/call/run {} -> 400 data must be a list of 15 values, got none.
+POST /gradio_api/call/run {"data": []} -> 400 data must be a list of 15 values, got 0.
 POST /gradio_api/call/v2/run {"prompt": "x", "y": 1} -> 400 run accepts only these parameters: prompt, mode
 POST /gradio_api/call/v2/generate {"k": 1} -> 400 generate needs the parameter prompt;
 POST /gradio_api/call/nope {} -> 404 There is no such endpoint; choose one of: generate, measure, play

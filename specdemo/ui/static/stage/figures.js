@@ -19,14 +19,7 @@ const FORMATS = {
   identical: (value) => (value ? "=" : "≠"),
 };
 const LABELS = {
-  speedup: ({ speedup, baseline_tokens: alone }, rule, end) => {
-    if (speedup === null && alone) return "shown after 8 tokens";
-    const word = isSlower(speedup) ? "slower" : "speedup";
-    const { spread, speedups = [] } = end ?? {};
-    if (speedups.length > 1) return `${word}, median of ${speedups.length}`;
-    if (spread?.disturbed) return "disturbed by other work";
-    return spread ? `${word} ${rangeWords(spread)}` : word;
-  },
+  speedup: (totals, rule, end) => speedupLabel(totals, end),
   passes: ({ passes }) => (passes === 1 ? "target pass" : "target passes"),
   identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, end) => {
     if (identical && end) return tokens === alone ? "same text" : "same until one ends";
@@ -42,6 +35,16 @@ const LABELS = {
   },
 };
 const FULL_ROW = 40; // if a lane has more pass blocks than this, all blocks get narrower
+
+/** The label below the speedup; `end` is the event of the run's end, or null before. */
+export function speedupLabel({ speedup, baseline_tokens: alone }, end) {
+  if (speedup === null && alone) return "shown after 8 tokens";
+  const word = isSlower(speedup) ? "slower" : "speedup";
+  const { spread, speedups = [] } = end ?? {};
+  if (speedups.length > 1) return `${word}, median of ${speedups.length}`;
+  if (spread?.disturbed) return "disturbed by other work";
+  return spread ? `${word} ${rangeWords(spread)}` : word;
+}
 
 export class Figures {
   constructor(root) {
