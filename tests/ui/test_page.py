@@ -42,7 +42,7 @@ def test_the_end_of_a_run_shows_its_tokens_texts_and_figures(played, recording):
     page, events = played(recording), recorded(recording)
     end, totals = events[-1], events[-1]["totals"]
     assert_figures(page, totals)
-    assert end["spread"]["disturbed"] and page.inner_text("[data-label=speedup]") == "disturbed by other work"
+    assert end["spread"]["disturbed"] and page.inner_text("[data-label=speedup]") == "disturbed"
     assert page.inner_text("[data-role=sentence]") == end["sentence"]
     assert page.text_content("[data-role=badge]") == end["badge"]["text"]
     assert page.get_attribute("[data-role=badge]", "data-kind") == end["badge"]["kind"]

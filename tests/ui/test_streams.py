@@ -156,4 +156,4 @@ def test_a_round_crosses_eight_generators_from_the_decoder_to_the_page():
     assert json.loads(text.splitlines()[-1])["type"] == "end"
     page, device = stacks[-1]
     assert page[-4:] == ["run", "ndjson", "events", "turn"]
-    assert device == ["perform", "events", "race", "speculate"]
+    assert device == ["perform", "_decoded", "race", "speculate"]
