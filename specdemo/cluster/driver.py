@@ -29,6 +29,8 @@ POLL_S = 2.0
 """The seconds between two checks of the cluster's status; each one takes processor time from the models."""
 START_S, SILENT_S = 300, 60
 """The driver ends if joining the cluster takes longer or the cluster is silent for longer, in seconds."""
+ADDING_S = 5
+"""The seconds for which visitors must have waited before a replica is added."""
 GRACE_S = 20.0
 """A replica that must end gets the time of the longest job plus this many seconds."""
 _log = logging.getLogger(__name__)
@@ -83,7 +85,9 @@ class Driver:
         for name, (minimum, maximum) in self._plan.replicas.items():
             scaling: dict[str, Any] = {"num_replicas": minimum}
             if minimum < maximum:
+                # By default, visitors wait for half a minute before a replica is added for them.
                 limits = {"min_replicas": minimum, "max_replicas": maximum, "target_ongoing_requests": 1}
+                limits |= {"upscale_delay_s": ADDING_S, "look_back_period_s": ADDING_S}
                 scaling = {"autoscaling_config": limits}
             deployment = serve.deployment(
                 name=DEPLOYMENT,
