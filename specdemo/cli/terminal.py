@@ -80,6 +80,8 @@ class TerminalView:
 
     def _end(self, event: Event) -> None:
         self._write(self._decoder.flush() + "\n\n" + event["sentence"] + "\n")
+        if event["remarks"]:
+            self._write(event["remarks"] + "\n")
         if event["badge"]:
             self._write(event["badge"]["text"] + "\n")
         if self._arithmetic:

@@ -4,7 +4,7 @@
             stopped then has no other events
 ``start``   the ``run`` without its rounds, the ``pieces`` (bytes) of the prompt's ids, and the ``specials``
 ``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids not sent before
-``end``     the closing ``sentence``, the ``badge``, the final ``totals``, the ``finish``, and
+``end``     the closing ``sentence`` and ``remarks``, the ``badge``, the final ``totals``, the ``finish``, and
             ``draft_divergence``, a sentence about the draft model's own text (None if it did not run alone);
             ``spread``, how far the speedup can be trusted (None without a speedup and for a watched server),
             and the ``speedups`` of all measured runs in ascending order
@@ -15,7 +15,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from specdemo.records.figures import Tally, Totals, accepted_repeats, fold
-from specdemo.records.sentences import badge, closing_sentence, draft_divergence_sentence, pieces_sentence
+from specdemo.records.sentences import (
+    badge,
+    closing_sentence,
+    draft_divergence_sentence,
+    pieces_sentence,
+    remarks,
+)
 from specdemo.records.spread import spread
 from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched
 
@@ -77,16 +83,17 @@ class RunLog:
         others = [speedup_of(lanes, config.rule) for lanes in self._blank.repeats]
         speedups = sorted(speedup for speedup in (totals.speedup, *others) if speedup is not None)
         if watched is None or watched.rounds:
+            sentence = closing_sentence(totals, finish, config, self._blank.calibration)
             repeated = accepted_repeats(self._rounds[SPECULATIVE])
-            costs = self._blank.calibration
-            sentence = closing_sentence(totals, finish, config, costs, repeated, trusted, speedups)
+            more = remarks(totals, finish, repeated, trusted, speedups)
             # This program cannot know if another program's sampling is exact, so it shows no badge for it.
             verdict = badge(totals, config.rule) if watched is None or config.rule is Rule.GREEDY else None
         else:
-            sentence, verdict = pieces_sentence(totals, finish), None
+            sentence, more, verdict = pieces_sentence(totals, finish), "", None
         return {
             "type": "end",
             "sentence": sentence,
+            "remarks": more,
             "badge": verdict and verdict._asdict(),
             "draft_divergence": draft_divergence_sentence(totals, config.rule),
             "totals": shown_figures(totals, watched),

@@ -24,22 +24,13 @@ class Badge(NamedTuple):
 
 
 DISTURBED = "Disturbed by other work: repeat the run."
-END_TO_END = 0.03  # minimum relative difference of the end-to-end speedup that the sentence mentions
+END_TO_END = 0.03  # minimum relative difference of the end-to-end speedup that a remark mentions
 
 
 def closing_sentence(
-    totals: Totals,
-    finish: Finish | None,
-    config: RunConfig,
-    calibration: Calibration | None,
-    repeated: int = 0,
-    trusted: Spread | None = None,
-    speedups: Sequence[float] = (),
+    totals: Totals, finish: Finish | None, config: RunConfig, calibration: Calibration | None
 ) -> str:
-    """Compare texts, speed, target passes and acceptance rate; give a reason if the run was slower.
-
-    ``repeated`` is the number from ``figures.accepted_repeats``; ``speedups`` are those of all measured runs.
-    """
+    """Compare texts, speed, target passes and acceptance rate; give a reason if the run was slower."""
     stopped = finish is Finish.STOPPED
     same = {True: "Same text so far" if stopped else "Same text", False: "Different text", None: ""}
     text, passes = same[totals.identical], _passes(totals)
@@ -56,22 +47,22 @@ def closing_sentence(
         sentences.append(f"{text} at {totals.speedup:.2f}× the speed, {passes}.")
     else:
         sentences.append(f"{_speed(totals)}, {passes}.")
-    if totals.speedup is not None:
-        sentences += _how_measured(totals, trusted, speedups)
-    if not stopped:
-        sentences += _order_of_ends(totals)
     if totals.alpha_drafted is None:
         sentences.append(_nothing_drafted(config, calibration))
     elif totals.alpha_compared is not None:
         sentences.append(f"Acceptance rate α {totals.alpha_compared:.0%}.")
-        if repeated >= MIN_REPEATS and 2 * repeated > sum(totals.accepted_by_position):
-            sentences.append("Most accepted tokens repeat earlier output, which is easy to predict.")
         if slower and calibration is not None:
             sentences.append(_why_slower(totals.alpha_compared, totals.break_even_alpha, config, calibration))
     return " ".join(sentences)
 
 
-def _how_measured(totals: Totals, trusted: Spread | None, speedups: Sequence[float]) -> list[str]:
+def remarks(
+    totals: Totals, finish: Finish | None, repeated: int, trusted: Spread | None, speedups: Sequence[float]
+) -> str:
+    """Return sentences about what else decides how to read the figures; empty if there is nothing.
+
+    ``repeated`` is the number from ``figures.accepted_repeats``; ``speedups`` are those of all measured runs.
+    """
     sentences = []
     whole = totals.speedup_end_to_end
     if whole and totals.speedup and abs(whole / totals.speedup - 1) > END_TO_END:
@@ -80,7 +71,11 @@ def _how_measured(totals: Totals, trusted: Spread | None, speedups: Sequence[flo
         sentences.append(f"Median of {len(speedups)} runs ({speedups[0]:.2f}× to {speedups[-1]:.2f}×).")
     elif trusted and trusted.disturbed:
         sentences.append(DISTURBED)
-    return sentences
+    if finish is not Finish.STOPPED:
+        sentences += _order_of_ends(totals)
+    if repeated >= MIN_REPEATS and 2 * repeated > sum(totals.accepted_by_position):
+        sentences.append("Most accepted tokens repeat earlier output, which is easy to predict.")
+    return " ".join(sentences)
 
 
 def pieces_sentence(totals: Totals, finish: Finish | None) -> str:

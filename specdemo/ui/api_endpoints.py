@@ -163,7 +163,8 @@ class AnswerSoFar:
                     if token not in self._specials:
                         answer["text"] += self._decoder.feed(self._pieces[token])
         elif event["type"] == "end":
-            answer["totals"], answer["sentence"] = _figures(event["totals"]), event["sentence"]
+            answer["totals"] = _figures(event["totals"])
+            answer["sentence"] = f"{event['sentence']} {event['remarks']}".rstrip()
             answer["text"] += self._decoder.flush()
 
 

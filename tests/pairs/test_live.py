@@ -145,7 +145,7 @@ def test_a_repeated_run_shows_the_median_and_keeps_all_rounds(pair):
     }
     end, shown = events[-1], record.totals["speedup"]
     assert len(end["speedups"]) == 3 and end["speedups"][1] == shown
-    assert "Median of 3 runs" in end["sentence"]
+    assert "Median of 3 runs" in end["remarks"]
     loaded = load(record.to_json())
     assert loaded == record and list(replay_events(loaded))[-1] == end
 

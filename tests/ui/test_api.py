@@ -284,4 +284,5 @@ def test_a_tool_call_that_hangs_up_ends_no_other(replay_url, service):
         service.go_on()
         events = [line.removeprefix("data: ") for line in staying.iter_lines() if line.startswith("data: ")]
     answer = json.loads(json.loads(events[-1])["result"]["content"][0]["text"])
-    assert answer["sentence"] == service.replayed[-1]["sentence"] != "Stopped early."
+    end = service.replayed[-1]
+    assert answer["sentence"] == f"{end['sentence']} {end['remarks']}"

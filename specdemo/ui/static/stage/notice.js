@@ -59,11 +59,14 @@ export class Notice {
   show(state) {
     const shown = { error: "error", ended: "closing", waiting: "progress" }[state] ?? "hint";
     for (const role of ROLES) this.roles[role].hidden = role !== shown;
+    if (shown !== "closing") this.roles.remarks.hidden = true;
   }
 
   /** Show the result of the run, or only that of the lane in `focus`. */
-  close({ sentence, badge, totals }, focus) {
+  close({ sentence, remarks = "", badge, totals }, focus) {
     const { roles } = this;
+    roles.remarks.textContent = remarks;
+    roles.remarks.hidden = !remarks || focus === BASELINE;
     const { baseline_tokens: alone } = totals;
     roles.sentence.textContent = focus === BASELINE ? `The target alone wrote ${alone} tokens in ${alone} passes.` : sentence;
     roles.badge.hidden = !badge || focus === BASELINE;

@@ -106,8 +106,10 @@ export class Source {
     this.load = element("a", "sd-way", "Load these settings");
     this.back = button("sd-way", "Back to my run", () => stage.lastRun.show());
     this.clear = button("sd-way", "Clear", () => stage.clear());
+    this.repeat = button("sd-way", "Repeat", () => {}); // the page of a live run starts it
+    this.repeat.title = "Measures the run three times and shows the median";
     this.load.dataset.only = "live";
-    stage.roles.source.append(this.load, this.back, this.clear);
+    stage.roles.source.append(this.load, this.back, this.repeat, this.clear);
   }
 
   /** Name a run; null if the stage is empty. */
@@ -119,6 +121,7 @@ export class Source {
     if (!load.hidden) load.href = linkTo(location.href, run, null);
     back.hidden = stage.live || stage.isOwn || !storedRun();
     for (const node of [prompt, words, help, clear]) node.hidden = !run;
+    this.repeat.hidden = true; // until a run of the visitor ends
     if (run) {
       prompt.textContent = `“${named(run.config.prompt)}”`;
       prompt.title = run.config.prompt;

@@ -32,7 +32,7 @@ export function stageOfPage() {
 /** Called once by the Gradio component. */
 export function mount({ element, props, watch, trigger, base, settings }) {
   const stage = new Stage(element.querySelector(".sd"), { base, ...settings });
-  stage.roles.repeat.addEventListener("click", () => trigger("submit", { address: `repeats=${REPEATS}` }));
+  stage.source.repeat.addEventListener("click", () => trigger("submit", { address: `repeats=${REPEATS}` }));
   document.querySelector(".sd-header-tools")?.append(stage.roles.tools);
   const feed = () => stage.feed(props.value ?? "");
   watch("value", feed);
@@ -340,8 +340,8 @@ class Stage {
     notice.show(state);
     if (state === "ended") {
       notice.close(trace.end, root.dataset.focus);
-      this.roles.repeat.hidden = !this.live || trace.end.totals.speedup === null;
-      this.speaker.sayNow(trace.end.sentence);
+      this.source.repeat.hidden = !this.live || trace.end.totals.speedup === null;
+      this.speaker.sayNow(`${trace.end.sentence} ${trace.end.remarks ?? ""}`.trimEnd());
     }
     this.tell();
   }
