@@ -238,7 +238,8 @@ def test_no_request_can_choose_a_wrong_rule():
 @pytest.mark.slow
 @pytest.mark.parametrize("control", [None, Control.ACCEPT_EVERYTHING, Control.BLOCK_COINS])
 def test_the_example_of_the_built_in_pair_accepts_only_the_true_rule(builtin_pair, control):
-    *_, found = distribution_test(builtin_pair, parse_config(EXAMPLE), 400, control)
+    draws = 2_000 if control is Control.BLOCK_COINS else 400  # it errs in few texts
+    *_, found = distribution_test(builtin_pair, parse_config(EXAMPLE), draws, control)
     assert found.rejected is (control is not None), found.p_value
     assert found.alpha_in_range is (control is not Control.ACCEPT_EVERYTHING), found.alpha
     assert found.passes_saved > 5 * found.passes
