@@ -10,7 +10,7 @@ from specdemo.engine.verdicts import top_fives
 from specdemo.pairs.hardware import versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.events import Event, RunLog
+from specdemo.records.events import Event, RunLog, count_emitted
 from specdemo.records.trace import USUAL_K, Calibration, Run, RunConfig
 
 READING, STOPPED = "Reading the prompt", "Stopped while the prompt was read"
@@ -48,16 +48,24 @@ class LiveRun:
         return self._decoded() if self._config.repeats == 1 else self._repeated()
 
     def _repeated(self) -> Iterator[Event]:
-        count, runs = self._config.repeats, list[Run]()
+        config, runs = self._config, list[Run]()
+        count = config.repeats
+        expected = config.max_new_tokens * (1 + config.baseline + config.draft_alone)
         while len(runs) < count and not (runs and self._stop()):
             self._begin()
-            words = f"Measuring: run {len(runs) + 1} of {count}"
+            words, written = f"Measuring: run {len(runs) + 1} of {count}", 0
             for event in self._decoded():
                 if event["type"] == "progress" and event["text"] == STOPPED:
                     yield event
                     return
-                yield {"type": "progress", "text": words, "fraction": (len(runs) + 0.5) / count}
+                written += count_emitted(event)
+                yield {
+                    "type": "progress",
+                    "text": words,
+                    "fraction": (len(runs) + written / expected) / count,
+                }
             runs.append(self._log.run)
+            yield {"type": "progress", "text": words, "fraction": len(runs) / count}
         if len(runs) > 1 and self._stop():
             runs.pop()  # it may be cut off
         runs.sort(key=lambda run: run.totals["speedup"] or 0.0)

@@ -98,8 +98,10 @@ def progress_of(request: Request, pair: str) -> Progress:
     """Return the progress of a job on the pair with this name that has not begun."""
     name, amount, lane_tokens = str(request.kind), 1, 0
     match request.parsed:
-        case RunConfig(max_new_tokens=lane_tokens, baseline=baseline, draft_alone=draft_alone):
-            amount = (1 + baseline + draft_alone) * lane_tokens
+        case RunConfig(max_new_tokens=tokens, baseline=baseline, draft_alone=draft_alone, repeats=repeats):
+            amount = (1 + baseline + draft_alone) * tokens * repeats
+            # The rounds of repeated runs arrive only after the last one; until then they report fractions.
+            lane_tokens = tokens if repeats == 1 else 0
         case ProofRequest(proof=proof, prompts=prompts, draws=draws):
             name, amount = proof, draws if proof is Proof.DISTRIBUTION else prompts
         case LabRequest(experiment=experiment, settings=settings, prompts=prompts, prompt=prompt):

@@ -19,6 +19,7 @@ def pair():
     [
         (JobKind.RUN, RUN),
         (JobKind.RUN, RUN | {"draft_alone": True, "baseline": False}),
+        (JobKind.RUN, RUN | {"repeats": 2}),
         (JobKind.PROVE, {"proof": "greedy", "prompts": 2}),
         (JobKind.PROVE, {"proof": "distribution", "draws": 30}),
         (JobKind.MEASURE, {"experiment": "draft-length", "prompts": 1, "max_new_tokens": 8}),
