@@ -56,16 +56,17 @@ class LiveRun:
             words, written = f"Measuring: run {len(runs) + 1} of {count}", 0
             for event in self._decoded():
                 if event["type"] == "progress" and event["text"] == STOPPED:
-                    yield event
-                    return
+                    break
                 written += count_emitted(event)
-                yield {
-                    "type": "progress",
-                    "text": words,
-                    "fraction": (len(runs) + written / expected) / count,
-                }
-            runs.append(self._log.run)
-            yield {"type": "progress", "text": words, "fraction": len(runs) / count}
+                share = (len(runs) + written / expected) / count
+                yield {"type": "progress", "text": words, "fraction": share}
+            else:
+                runs.append(self._log.run)
+                yield {"type": "progress", "text": words, "fraction": len(runs) / count}
+                continue
+            if not runs:
+                yield event
+                return
         if len(runs) > 1 and self._stop():
             runs.pop()  # it may be cut off
         runs.sort(key=lambda run: run.totals["speedup"] or 0.0)
