@@ -55,18 +55,16 @@ class LiveRun:
             self._begin()
             words, written = f"Measuring: run {len(runs) + 1} of {count}", 0
             for event in self._decoded():
-                if event["type"] == "progress" and event["text"] == STOPPED:
-                    break
                 written += count_emitted(event)
                 share = (len(runs) + written / expected) / count
                 yield {"type": "progress", "text": words, "fraction": share}
-            else:
-                runs.append(self._log.run)
-                yield {"type": "progress", "text": words, "fraction": len(runs) / count}
-                continue
-            if not runs:
-                yield event
-                return
+            if not self._log.begun:
+                break  # stopped while the prompt was read
+            runs.append(self._log.run)
+            yield {"type": "progress", "text": words, "fraction": len(runs) / count}
+        if not runs:
+            yield {"type": "progress", "text": STOPPED, "fraction": 0.0}
+            return
         if len(runs) > 1 and self._stop():
             runs.pop()  # it may be cut off
         runs.sort(key=lambda run: run.totals["speedup"] or 0.0)
