@@ -5,7 +5,7 @@ from collections import deque
 
 from specdemo.records.trace import Calibration
 
-MEMORY = 7  # number of values in each running quartile
+MEMORY = 7  # number of values of each cost
 
 
 class RunningCosts:
@@ -13,19 +13,18 @@ class RunningCosts:
 
     A calibration is short and the machine may be busy: one measured c was 55 times too high. On a shared
     machine, a disturbed round takes too long and almost never too short, and short draft steps suffer in
-    other rounds than long passes. Each cost is therefore the lower quartile of the last ``MEMORY`` values, of
-    which the calibrated cost is the first: a cost of an undisturbed machine. A calibrated cost that is too
-    high is replaced after one round; one that is too low after ``MEMORY`` − 2 rounds.
+    other rounds than long passes. Each cost is therefore the value a third of the way up in the last
+    ``MEMORY``, about that of an undisturbed machine. (Beside two busy processes, a third gave more tokens per
+    second than a quarter or a half.) A calibrated c that is too high is replaced after one round of drafts.
     """
 
     def __init__(self, calibration: Calibration):
         self._step_s = calibration.step_s
         self._calibrated_v = calibration.v
-        # Quartiles of logarithms: the time of a target pass relative to the calibration, the correction of
-        # each v(n), and c.
-        self._pace = _LowerQuartile(0.0)
-        self._rows: dict[int, _LowerQuartile] = {}
-        self._draft = _LowerQuartile(math.log(calibration.c)) if calibration.c > 0 else None
+        # Logarithms: time of a target pass relative to the calibration, correction of each v(n), and c.
+        self._pace = _LowNumber(0.0, 2)
+        self._rows: dict[int, _LowNumber] = {}
+        self._draft = _LowNumber(math.log(calibration.c), 1) if calibration.c > 0 else None
         self.c = calibration.c
         self.v = list(calibration.v)
 
@@ -36,7 +35,7 @@ class RunningCosts:
             self._correct_v(rows - 1, slowdown)
         if draft_steps > 0 and draft_s > 0:
             log_c = math.log(draft_s / (draft_steps * self._step_s)) - self._pace.value
-            self._draft = self._draft or _LowerQuartile(log_c)
+            self._draft = self._draft or _LowNumber(log_c, 1)
             self._draft.add(log_c)
             self.c = math.exp(self._draft.value)
 
@@ -45,22 +44,22 @@ class RunningCosts:
         # The pace must not depend on the corrections: if most passes had one number of rows, the two could
         # change against each other without end.
         self._pace.add(slowdown)
-        self._rows.setdefault(index, _LowerQuartile(0.0)).add(slowdown - self._pace.value)
-        known = {at: quartile.value for at, quartile in self._rows.items()}
+        self._rows.setdefault(index, _LowNumber(0.0, 2)).add(slowdown - self._pace.value)
+        known = {at: low.value for at, low in self._rows.items()}
         corrections = _interpolated(known, len(self._calibrated_v))
         self.v = [cost * math.exp(by) for cost, by in zip(self._calibrated_v, corrections, strict=True)]
 
 
-class _LowerQuartile:
-    """The lower quartile of the last ``MEMORY`` numbers. An initial estimate counts as the first two."""
+class _LowNumber:
+    """The number a third of the way up in the last ``MEMORY``; an estimate counts as the first ``weight``."""
 
-    def __init__(self, estimate: float):
+    def __init__(self, estimate: float, weight: int):
         self.value = estimate
-        self._last = deque([estimate] * 2, maxlen=MEMORY)
+        self._last = deque([estimate] * weight, maxlen=MEMORY)
 
     def add(self, number: float) -> None:
         self._last.append(number)
-        self.value = sorted(self._last)[len(self._last) // 4]
+        self.value = sorted(self._last)[len(self._last) // 3]
 
 
 def _interpolated(known: dict[int, float], count: int) -> list[float]:

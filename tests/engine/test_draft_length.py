@@ -116,7 +116,7 @@ def test_other_work_that_takes_turns_does_not_end_drafting(kind):
     runs = [list(same) for one in found for drafts, same in groupby(map(bool, one.drafted)) if not drafts]
     assert max(map(len, runs), default=0) <= 8
     quiet = rate(lambda: kind(true), texts, true)
-    assert sum(one.tokens for one in found) / sum(one.cost for one in found) > 0.97 * quiet
+    assert sum(one.tokens for one in found) / sum(one.cost for one in found) > 0.95 * quiet
 
 
 @KINDS
