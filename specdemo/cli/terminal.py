@@ -42,11 +42,14 @@ class TerminalView:
         self._pieces: dict[int, bytes] = {}
         self._decoder = StreamDecoder()
         self._alone: list[int] = []
-        self._arithmetic = ""
+        self._arithmetic = self._progress = ""
 
     def show(self, event: Event) -> None:
         self._pieces |= {int(i): base64.b64decode(piece) for i, piece in event.get("pieces", {}).items()}
-        if event["type"] == "start":
+        if event["type"] == "progress" and event["text"] != self._progress:
+            self._progress = event["text"]
+            self._write(f"{self._progress}\n")
+        elif event["type"] == "start":
             self._arithmetic = event["run"]["arithmetic"]
             self._legend()
         elif event["type"] == "round" and event["lane"] == SPECULATIVE:

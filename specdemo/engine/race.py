@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from specdemo.records.events import Event, RunLog
+from specdemo.records.events import Event, RunLog, ids_in
 from specdemo.records.trace import Round, Run, dump
 
 
@@ -31,7 +31,9 @@ def replay_events(run: Run) -> Iterator[Event]:
     def pieces_of(ids: Iterable[int]) -> dict[int, str]:
         return {token: run.pieces[token] for token in sorted(ids)}
 
-    pieces = pieces_of(set(run.prompt_ids))
+    # The ids of repeated runs are not in any event after the first one.
+    repeated = [ids_in(round_) for lanes in run.repeats for lane in lanes.values() for round_ in lane.rounds]
+    pieces = pieces_of(set(run.prompt_ids).union(*repeated))
     specials = tuple(token for token in run.specials if token in pieces)
     blank = replace(run, lanes={}, pieces=pieces, specials=specials, totals={})
     log = RunLog(blank, run.specials, pieces_of)

@@ -12,10 +12,10 @@ class RunningCosts:
     """The costs c and v(n) of a run, as in ``Calibration``; v need not rise with n.
 
     A calibration is short and the machine may be busy: one measured c was 55 times too high. On a shared
-    machine, a disturbed round takes too long and almost never too short, and short draft steps suffer in
-    other rounds than long passes. Each cost is therefore the value a third of the way up in the last
-    ``MEMORY``, about that of an undisturbed machine. (Beside two busy processes, a third gave more tokens per
-    second than a quarter or a half.) A calibrated c that is too high is replaced after one round of drafts.
+    machine, a disturbed round takes too long and almost never too short, and not all parts of a round need be
+    disturbed. Each cost is therefore the value a third of the way up in the last ``MEMORY``, about that of an
+    undisturbed machine. (Next to two busy processes, a third gave more tokens per second than a quarter or a
+    half.) A calibrated c that is too high is replaced after one round of drafts.
     """
 
     def __init__(self, calibration: Calibration):

@@ -1,7 +1,7 @@
 """Live runs: decoding one configuration, with its events and its record."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from specdemo.engine.race import race, replay_events
@@ -11,7 +11,7 @@ from specdemo.pairs.hardware import versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.events import Event, RunLog, count_emitted
-from specdemo.records.trace import USUAL_K, Calibration, Run, RunConfig
+from specdemo.records.trace import USUAL_K, Calibration, Finish, Run, RunConfig, with_repeats
 
 READING, STOPPED = "Reading the prompt", "Stopped while the prompt was read"
 ROUGHLY = "Machine busy: estimates are rough."
@@ -22,7 +22,7 @@ class LiveRun:
 
     ``stop`` is called once per round of each lane; if it returns True, that round is the lane's last. A run
     with ``repeats`` is decoded several times; the one with the median speedup is the record, and holds the
-    rounds of the others.
+    rounds of the others. Between two runs, ``stop`` is called too.
     """
 
     def __init__(self, pair: Pair, config: RunConfig, stop: Stop = never):
@@ -65,11 +65,11 @@ class LiveRun:
         if not runs:
             yield {"type": "progress", "text": STOPPED, "fraction": 0.0}
             return
-        if len(runs) > 1 and self._stop():
-            runs.pop()  # it may be cut off
+        if len(runs) > 1 and any(lane.finish is Finish.STOPPED for lane in runs[-1].lanes.values()):
+            runs.pop()
         runs.sort(key=lambda run: run.totals["speedup"] or 0.0)
-        middle = runs.pop((len(runs) - 1) // 2)
-        self._shown = replace(middle, repeats=tuple(run.lanes for run in runs))
+        measured = [run for run in runs if run.totals["speedup"]] or runs
+        self._shown = with_repeats(measured[(len(measured) - 1) // 2], runs)
         yield from replay_events(self._shown)
 
     def _decoded(self) -> Iterator[Event]:

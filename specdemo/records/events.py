@@ -1,8 +1,9 @@
 """The events of live and replayed runs, which the page, the terminal and the API read. Types:
 
-``progress``  before ``start`` while a long prompt is processed: a ``text`` and a ``fraction``; a run that is
-            stopped then has no other events
-``start``   the ``run`` without its rounds, the ``pieces`` (bytes) of the prompt's ids, and the ``specials``
+``progress``  before ``start`` while a long prompt is processed or a run is repeated: a ``text`` and a
+            ``fraction``; a run that is stopped while it reads the prompt has no other events
+``start``   the ``run`` without the rounds of its own lanes, the ``pieces`` (bytes) of the prompt's ids and of
+            the ids of repeats, and the ``specials``
 ``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids not sent before
 ``end``     the closing ``sentence`` and ``remarks``, the ``badge``, the final ``totals``, the ``finish``, and
             ``draft_divergence``, a sentence about the draft model's own text (None if it did not run alone);

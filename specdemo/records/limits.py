@@ -82,6 +82,13 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     drafter = raw.get("drafter", RunConfig.drafter)
     if not isinstance(drafter, str) or drafter not in KINDS:
         raise UserError(f"Unknown drafter {show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
+    baseline = flag(raw, "baseline", RunConfig.baseline)
+    repeats = integer(raw, "repeats", RunConfig.repeats, 1, MAX_REPEATS)
+    if repeats > 1 and not baseline:
+        raise UserError(
+            "Repeated runs are compared by their speedups; also run the target alone (baseline), or set "
+            "repeats to 1."
+        )
     return RunConfig(
         prompt=_prompt(raw),
         mode=choice(raw, "mode", Mode, Mode.CHAT),
@@ -94,9 +101,9 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
         script=_script(raw, drafter),
         seed=integer(raw, "seed", 0, 0, MAX_SEED),
         max_new_tokens=integer(raw, "max_new_tokens", RunConfig.max_new_tokens, 1, MAX_NEW_TOKENS),
-        baseline=flag(raw, "baseline", RunConfig.baseline),
+        baseline=baseline,
         draft_alone=flag(raw, "draft_alone", RunConfig.draft_alone),
-        repeats=integer(raw, "repeats", RunConfig.repeats, 1, MAX_REPEATS),
+        repeats=repeats,
     )
 
 

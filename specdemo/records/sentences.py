@@ -9,7 +9,7 @@ from specdemo.records.spread import Spread
 from specdemo.records.theory import best_length, is_slower
 from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 
-MIN_REPEATS = 16
+MIN_REPEATED_TOKENS = 16
 """Accepted draft tokens in repeated text that a run needs before its sentence mentions them."""
 
 
@@ -23,7 +23,7 @@ class Badge(NamedTuple):
     text: str
 
 
-DISTURBED = "Disturbed by other work: repeat the run."
+DISTURBED = "Pass times were uneven; other work may have disturbed the run."
 END_TO_END = 0.03  # minimum relative difference of the end-to-end speedup that a remark mentions
 
 
@@ -73,7 +73,7 @@ def remarks(
         sentences.append(DISTURBED)
     if finish is not Finish.STOPPED:
         sentences += _order_of_ends(totals)
-    if repeated >= MIN_REPEATS and 2 * repeated > sum(totals.accepted_by_position):
+    if repeated >= MIN_REPEATED_TOKENS and 2 * repeated > sum(totals.accepted_by_position):
         sentences.append("Most accepted tokens repeat earlier output, which is easy to predict.")
     return " ".join(sentences)
 
@@ -124,7 +124,7 @@ def _speed(totals: Totals) -> str:
 def _passes(totals: Totals) -> str:
     passes = count(totals.passes, "target pass", "target passes")
     if totals.baseline_tokens not in (0, totals.tokens):
-        alone = f"target alone: {totals.baseline_passes:,} for {totals.baseline_tokens:,}"
+        alone = f"target alone: {totals.baseline_passes:,} passes for {totals.baseline_tokens:,} tokens"
         return f"{passes} for {count(totals.tokens, 'token')} ({alone})"
     return (
         f"{passes} instead of {totals.tokens:,}" if totals.passes_saved else f"{passes}, one for each token"

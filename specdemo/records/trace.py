@@ -1,8 +1,8 @@
 """The data types of a run: its settings, its rounds, and the trace format (described in README.md)."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -294,6 +294,35 @@ class Run:
 
     def to_json(self) -> str:
         return dump(asdict(self))
+
+
+def with_repeats(shown: Run, runs: Sequence[Run]) -> Run:
+    """Return the run ``shown`` with the lanes of the other ``runs``, which have the same settings.
+
+    Of the others, only what figures need is kept: ids, verdicts and times, without lists of alternatives.
+    """
+    others = [run for run in runs if run is not shown]
+    repeats = tuple({name: _slim(lane) for name, lane in run.lanes.items()} for run in others)
+    rounds = [round_ for lanes in repeats for lane in lanes.values() for round_ in lane.rounds]
+    kept = {token.id for round_ in rounds for token in (*round_.drafted, round_.emission) if token}
+    pieces = dict(shown.pieces)
+    for run in others:
+        pieces |= {token: piece for token, piece in run.pieces.items() if token in kept}
+    specials = {token for run in runs for token in run.specials} & pieces.keys()
+    return replace(shown, repeats=repeats, pieces=pieces, specials=tuple(sorted(specials)))
+
+
+def _slim(lane: Lane) -> Lane:
+    return Lane(
+        tuple(
+            replace(
+                round_,
+                drafted=tuple(replace(token, draft_top=(), target_top=()) for token in round_.drafted),
+                emission=round_.emission and replace(round_.emission, top=()),
+            )
+            for round_ in lane.rounds
+        )
+    )
 
 
 def dump(value: object) -> str:

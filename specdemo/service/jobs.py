@@ -101,7 +101,7 @@ def progress_of(request: Request, pair: str) -> Progress:
         case RunConfig(max_new_tokens=tokens, baseline=baseline, draft_alone=draft_alone, repeats=repeats):
             amount = (1 + baseline + draft_alone) * tokens * repeats
             # The rounds of repeated runs arrive only after the last one; until then they report fractions.
-            lane_tokens = tokens if repeats == 1 else 0
+            name, lane_tokens = (name, tokens) if repeats == 1 else (f"{name} repeated", 0)
         case ProofRequest(proof=proof, prompts=prompts, draws=draws):
             name, amount = proof, draws if proof is Proof.DISTRIBUTION else prompts
         case LabRequest(experiment=experiment, settings=settings, prompts=prompts, prompt=prompt):

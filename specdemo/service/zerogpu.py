@@ -43,7 +43,7 @@ Costs = Mapping[str, Mapping[Any, Calibration]]
 def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False) -> int:
     """Return the GPU seconds to reserve for a job; ZeroGPU refuses a job that exceeds the visitor's quota.
 
-    A missing number of tokens counts as the maximum, and so does an invalid number.
+    A missing or invalid number of tokens counts as the maximum, and so does an invalid number of repeats.
     """
     work_s: float = JOB_S.get(kind, 0)
     if kind is JobKind.RUN:

@@ -207,7 +207,7 @@ def _settings(
         DEFAULTS.repeats,
         step=1,
         label="Repeats",
-        info="Above 1, the run with the median speedup is shown.",
+        visible=False,  # the stage's button "Repeat" and addresses set it, for one run
     )
     sampling = temperature, rule, max_new_tokens, seed, top_k, top_p
     return Controls(prompt, mode, drafter, k, auto, *sampling, baseline, draft_alone, repeats, pair)

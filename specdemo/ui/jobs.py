@@ -1,7 +1,8 @@
 """Buttons that start a job, stream its events and end it; Gradio's own queue only passes jobs on."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import gradio as gr
@@ -36,6 +37,7 @@ def wire(
     shown: gr.HTML,
     stop_button: gr.Button,
     values: str | None = None,
+    once: Mapping[gr.components.Component, Any] = MappingProxyType({}),
 ) -> None:
     """Connect start buttons and a stop button to ``endpoint``, whose events appear in ``shown``.
 
@@ -46,6 +48,7 @@ def wire(
             the API endpoint.
         values: A JavaScript function that returns the values of all inputs except the last one (the pair);
             None if the values are in Gradio's widgets.
+        once: Widgets whose values hold for one job, and the values that they get when it has ended.
     """
     buttons = [*(button for button, _ in starts), stop_button]
 
@@ -53,16 +56,15 @@ def wire(
         stops.begin(session_of(request))
         return [first_line(), *[gr.Button(interactive=False) for _ in starts], gr.Button(interactive=True)]
 
-    at_rest = json.dumps(
-        [{"__type__": "update", "interactive": button is not stop_button} for button in buttons]
-    )
+    ready = [{"__type__": "update", "interactive": button is not stop_button} for button in buttons]
+    at_rest, settled = json.dumps([*ready, *once.values()]), [*buttons, *once]
     for index, (button, inputs) in enumerate(starts):
         pressed = button.click(begin, None, [shown, *buttons], **QUIET)
         running = _queued(pressed, endpoint, inputs, shown, values, "private" if index else "public")
         # In Gradio 6, ``then`` runs only after success.
-        running.success(None, None, buttons, js=f"() => {at_rest}", **QUIET)
+        running.success(None, None, settled, js=f"() => {at_rest}", **QUIET)
         running.failure(
-            None, shown, [shown, *buttons], js=f"(shown) => [({EXPLAIN})(shown), ...{at_rest}]", **QUIET
+            None, shown, [shown, *settled], js=f"(shown) => [({EXPLAIN})(shown), ...{at_rest}]", **QUIET
         )
     stop_button.click(_stopper(stops), None, None, **QUIET)
 

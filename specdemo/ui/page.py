@@ -94,10 +94,10 @@ def build_page(
         _wire_address(page, tabs, controls, shown, offered)
         _wire_starts(lessons, controls, PLAIN_SETTINGS)
         _wire_starts(prediction, controls, {})
-        # Only the run that was asked for is repeated.
-        _wire_starts(shown, controls, {}).then(lambda: DEFAULTS.repeats, None, controls.repeats, **QUIET)
+        _wire_starts(shown, controls, {})
         _wire_class_link(lessons, controls)
-        jobs.wire(run_stops, run_endpoint(service, run_stops), [(run_button, controls)], shown, stop_button)
+        endpoint, once = run_endpoint(service, run_stops), {controls.repeats: DEFAULTS.repeats}
+        jobs.wire(run_stops, endpoint, [(run_button, controls)], shown, stop_button, once=once)
         wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)
         kinds = run_stops, quiz_stops, play_stops, proof_stops, lab_stops, generate_stops
@@ -174,18 +174,15 @@ def _wire_address(
     page.load(load, None, [tabs, *controls, shown], **QUIET)
 
 
-def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) -> Any:
-    """When a component starts a run, set the widgets to ``base`` and its settings, and press Run.
-
-    Returns Gradio's event of that press.
-    """
+def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) -> None:
+    """When a component starts a run, set the widgets to ``base`` and its settings, and press Run."""
 
     def prepare(asked: gr.EventData) -> list[Any]:
         parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))  # the query of a link
         return widget_values({**base, **settings_from(parameters, DEFAULTS.prompt)})
 
     prepared = starter.submit(with_refusals_shown(prepare), None, list(controls), **QUIET)
-    return prepared.success(None, js="() => document.querySelector('#run').click()")
+    prepared.success(None, js="() => document.querySelector('#run').click()")
 
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:

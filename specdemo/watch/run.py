@@ -102,6 +102,7 @@ class WatchedRun:
             k=AUTO,
             rule=config.rule if config.rule is Rule.GREEDY else Rule.REJECTION,
             draft_alone=False,
+            repeats=1,
             baseline=config.baseline and server.alone_url is not None,
         )
         self._stop = stop
@@ -225,8 +226,7 @@ def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature
         if run.watched is None or not run.watched.rounds:
             raise UserError(NO_ROUNDS)
         engine = run.watched.engine
-        measured = fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, None)
-        totals.append(measured)
+        totals.append(fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, None))
     return [row_of(engine, "unknown", prompt, run.config, medians(totals), None)]
 
 

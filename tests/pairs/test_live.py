@@ -14,7 +14,7 @@ from specdemo.engine.speculate import PROMPT_PART
 from specdemo.pairs.live import ROUGHLY, LiveRun, calibration_events
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError, parse_config
-from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump, with_repeats
 from specdemo.records.trace_file import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -148,6 +148,15 @@ def test_a_repeated_run_shows_the_median_and_keeps_all_rounds(pair):
     assert "Median of 3 runs" in end["remarks"]
     loaded = load(record.to_json())
     assert loaded == record and list(replay_events(loaded))[-1] == end
+    assert len(dump(events[0])) < len(record.to_json()) / 2, "the others are stored without alternatives"
+
+
+def test_repeats_that_drafted_different_tokens_can_be_saved_and_opened(pair):
+    one, other = (live(pair, k=k)[0] for k in (1, 4))
+    record = with_repeats(one, [other, one])
+    assert load(record.to_json()) == record
+    sent = {int(token) for event in replay_events(record) for token in event.get("pieces", {})}
+    assert sent == set(record.pieces) >= set(other.lanes[SPECULATIVE].ids)
 
 
 def test_a_stopped_repetition_shows_the_runs_that_ended(pair):

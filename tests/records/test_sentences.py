@@ -46,7 +46,7 @@ def test_text_and_speed_are_compared_as_far_as_they_are_known():
     assert sentence(alone, replace(ASKED, baseline=False)) == f"{passes} {alpha}"
     short = replace(TOTALS, speedup=None, tokens=5, baseline_tokens=4, baseline_passes=4, passes=3)
     assert sentence(short, finish=Finish.STOPPED) == (
-        "Stopped early. Same text so far, 3 target passes for 5 tokens (target alone: 4 for 4). "
+        "Stopped early. Same text so far, 3 target passes for 5 tokens (target alone: 4 passes for 4 tokens). "
         f"Too few tokens to measure a speed. {alpha}"
     )
 
@@ -129,7 +129,9 @@ SHORTER = replace(LONGER, tokens=60, passes=55, speedup=0.9)
 def test_texts_of_different_lengths_explain_which_lane_ends_first(totals, end_to_end, finish, order):
     measured = replace(totals, speedup_end_to_end=end_to_end)
     text = f"{sentence(measured, finish=finish)} {remarked(measured, finish)}"
-    assert ("74 target passes for 131 tokens (target alone: 96 for 96)." in text) == (totals is LONGER)
+    assert ("74 target passes for 131 tokens (target alone: 96 passes for 96 tokens)." in text) == (
+        totals is LONGER
+    )
     assert (f" The speculative lane ends {order}" in text) if order else (" lane ends " not in text)
 
 

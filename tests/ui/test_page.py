@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from helpers.http_visitor import PLAIN
 from helpers.replay import edited, faster, recorded, rounds
 from helpers.visitor import (
     assert_figures,
@@ -21,6 +22,7 @@ from playwright.sync_api import expect
 
 from specdemo.records.limits import UserError, parse_config
 from specdemo.ui.controls import EXAMPLES
+from specdemo.ui.http.gradio_internals import stopped_counters
 
 # The lanes of each run, the label of its divergence, and the number of marks in the draft model's lane.
 TWO = ("speculative", "baseline")
@@ -42,7 +44,7 @@ def test_the_end_of_a_run_shows_its_tokens_texts_and_figures(played, recording):
     page, events = played(recording), recorded(recording)
     end, totals = events[-1], events[-1]["totals"]
     assert_figures(page, totals)
-    assert end["spread"]["disturbed"] and page.inner_text("[data-label=speedup]") == "disturbed"
+    assert end["spread"]["disturbed"] and page.inner_text("[data-label=speedup]") == "speedup, disturbed"
     assert page.inner_text("[data-role=sentence]") == end["sentence"]
     assert page.text_content("[data-role=badge]") == end["badge"]["text"]
     assert page.get_attribute("[data-role=badge]", "data-kind") == end["badge"]["kind"]
@@ -62,6 +64,13 @@ def test_the_end_of_a_run_shows_its_tokens_texts_and_figures(played, recording):
     page.check("[data-role=show-discards]")
     shown = [(status or "plain", rejected) for _, status, rejected, _ in tokens(page)]
     assert sorted(shown) == sorted(expected)
+
+
+def test_the_script_without_counters_is_served_to_every_visitor(url):
+    name, text = stopped_counters()
+    for encoding in ("identity", "gzip", "br", "identity"):
+        reply = PLAIN.get(f"{url}assets/{name}", headers={"accept-encoding": encoding})
+        assert reply.status_code == 200 and reply.text == text
 
 
 @pytest.mark.slow

@@ -61,8 +61,12 @@ def own_routes() -> list[Route]:
 def _script_routes() -> Iterator[Route]:
     if script := stopped_counters():
         name, text = script
-        reply = Response(text, media_type="text/javascript", headers=stage.REVALIDATE)
-        yield Route(f"/assets/{name}", lambda _request: reply)
+
+        # Each request needs a response of its own, because middleware adds headers to it.
+        def without_counters(_request: Request) -> Response:
+            return Response(text, media_type="text/javascript", headers=stage.REVALIDATE)
+
+        yield Route(f"/assets/{name}", without_counters)
 
 
 def health_route(service: Service) -> Route:

@@ -11,7 +11,7 @@ test("the label of the speedup tells how far it can be trusted", () => {
   assert.equal(label(null, null, 0), "speedup");
   assert.equal(label(0.994), "slower");
   assert.equal(label(1.47, { spread: SPREAD, speedups: [1.47] }), "speedup (1.3–1.6)");
-  assert.equal(label(1.47, { spread: { ...SPREAD, disturbed: true }, speedups: [1.47] }), "disturbed");
-  assert.equal(label(1.47, { spread: SPREAD, speedups: [1.4, 1.47, 1.5] }), "median of 3");
+  assert.equal(label(1.47, { spread: { ...SPREAD, disturbed: true }, speedups: [1.47] }), "speedup, disturbed");
+  assert.equal(label(1.47, { spread: SPREAD, speedups: [1.4, 1.47, 1.5] }), "speedup, median of 3");
   assert.equal(label(1.47, { spread: null }), "speedup", "a watched server's");
 });

@@ -41,8 +41,8 @@ export function speedupLabel({ speedup, baseline_tokens: alone }, end) {
   if (speedup === null && alone) return "shown after 8 tokens";
   const word = isSlower(speedup) ? "slower" : "speedup";
   const { spread, speedups = [] } = end ?? {};
-  if (speedups.length > 1) return `median of ${speedups.length}`;
-  if (spread?.disturbed) return "disturbed";
+  if (speedups.length > 1) return `${word}, median of ${speedups.length}`;
+  if (spread?.disturbed) return `${word}, disturbed`;
   return spread ? `${word} ${rangeWords(spread)}` : word;
 }
 

@@ -240,7 +240,7 @@ class Prediction {
   follow() {
     const stage = stageOfPage();
     const { expected } = this;
-    if (expected && stage.isOwn && stage.trace !== expected.before) this.begin(stage);
+    if (expected && stage.live && stage.trace !== expected.before) this.begin(stage);
     if (!this.current) return;
     const { trace } = stage;
     const { state } = stage.root.dataset;

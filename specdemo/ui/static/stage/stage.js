@@ -32,7 +32,11 @@ export function stageOfPage() {
 /** Called once by the Gradio component. */
 export function mount({ element, props, watch, trigger, base, settings }) {
   const stage = new Stage(element.querySelector(".sd"), { base, ...settings });
-  stage.source.repeat.addEventListener("click", () => trigger("submit", { address: `repeats=${REPEATS}` }));
+  stage.source.repeat.addEventListener("click", () => {
+    const asked = new URL(linkTo(location.href, stage.trace.start.run, null)).searchParams;
+    asked.set("repeats", REPEATS);
+    trigger("submit", { address: String(asked) });
+  });
   document.querySelector(".sd-header-tools")?.append(stage.roles.tools);
   const feed = () => stage.feed(props.value ?? "");
   watch("value", feed);
@@ -340,7 +344,7 @@ class Stage {
     notice.show(state);
     if (state === "ended") {
       notice.close(trace.end, root.dataset.focus);
-      this.source.repeat.hidden = !this.live || trace.end.totals.speedup === null;
+      this.source.repeat.hidden = !this.live || !this.isOwn || trace.end.totals.speedup === null;
       this.speaker.sayNow(`${trace.end.sentence} ${trace.end.remarks ?? ""}`.trimEnd());
     }
     this.tell();
