@@ -1,8 +1,7 @@
 """Buttons that start a job, stream its events and end it; Gradio's own queue only passes jobs on."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import gradio as gr
@@ -37,7 +36,7 @@ def wire(
     shown: gr.HTML,
     stop_button: gr.Button,
     values: str | None = None,
-    once: Mapping[gr.components.Component, Any] = MappingProxyType({}),
+    once: Sequence[tuple[gr.components.Component, Any]] = (),
 ) -> None:
     """Connect start buttons and a stop button to ``endpoint``, whose events appear in ``shown``.
 
@@ -57,7 +56,8 @@ def wire(
         return [first_line(), *[gr.Button(interactive=False) for _ in starts], gr.Button(interactive=True)]
 
     ready = [{"__type__": "update", "interactive": button is not stop_button} for button in buttons]
-    at_rest, settled = json.dumps([*ready, *once.values()]), [*buttons, *once]
+    at_rest = json.dumps([*ready, *(value for _, value in once)])
+    settled = [*buttons, *(widget for widget, _ in once)]
     for index, (button, inputs) in enumerate(starts):
         pressed = button.click(begin, None, [shown, *buttons], **QUIET)
         running = _queued(pressed, endpoint, inputs, shown, values, "private" if index else "public")

@@ -96,7 +96,7 @@ def build_page(
         _wire_starts(prediction, controls, {})
         _wire_starts(shown, controls, {})
         _wire_class_link(lessons, controls)
-        endpoint, once = run_endpoint(service, run_stops), {controls.repeats: DEFAULTS.repeats}
+        endpoint, once = run_endpoint(service, run_stops), [(controls.repeats, DEFAULTS.repeats)]
         jobs.wire(run_stops, endpoint, [(run_button, controls)], shown, stop_button, once=once)
         wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)

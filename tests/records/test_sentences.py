@@ -46,7 +46,8 @@ def test_text_and_speed_are_compared_as_far_as_they_are_known():
     assert sentence(alone, replace(ASKED, baseline=False)) == f"{passes} {alpha}"
     short = replace(TOTALS, speedup=None, tokens=5, baseline_tokens=4, baseline_passes=4, passes=3)
     assert sentence(short, finish=Finish.STOPPED) == (
-        "Stopped early. Same text so far, 3 target passes for 5 tokens (target alone: 4 passes for 4 tokens). "
+        "Stopped early. Same text so far, "
+        "3 target passes for 5 tokens (target alone: 4 passes for 4 tokens). "
         f"Too few tokens to measure a speed. {alpha}"
     )
 
