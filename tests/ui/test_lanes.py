@@ -173,7 +173,7 @@ def test_nothing_moves_with_reduced_motion(open_page, service):
     page.emulate_media(reduced_motion="reduce")
     run_to_end(page)
     scrub(page, moment(service.replayed, 0, "verify_s", 0.5))
-    assert page.locator(".sd-sweep").count() >= 1
+    page.wait_for_selector(".sd-sweep", state="attached")
     press(page, "play")
     page.wait_for_selector(f"{TEXT} [data-latest]")
     assert page.evaluate(MOVING) == 0

@@ -17,6 +17,7 @@ export class LaneView {
     this.sweep = new Sweep();
     this.following = true; // LaneScroll changes it
     this.spare = 0;
+    this.player = null; // that of the latest pass shown
     this.clear(pieces);
   }
 
@@ -58,6 +59,7 @@ export class LaneView {
 
   /** Show the current target pass as a bar over its tokens. It is not part of `show`, because it reads the layout. */
   showPass(player) {
+    this.player = player;
     this.sweep.show(this.verifying ? this.pending : null, this.box, player);
   }
 
@@ -94,6 +96,7 @@ export class LaneView {
     this.sweep.clear();
     this.flow.forgetLines();
     this.flow.show(this.rounds, this.flow.shown, false);
+    if (this.player) this.showPass(this.player); // no frame follows if the run is paused
   }
 
   /** Put all of the text into the page. */
