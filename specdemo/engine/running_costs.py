@@ -14,8 +14,8 @@ class RunningCosts:
     A calibration is short and the machine may be busy: one measured c was 55 times too high. On a shared
     machine, a disturbed round takes too long and almost never too short, and not all parts of a round need be
     disturbed. Each cost is therefore the value a third of the way up in the last ``MEMORY``, about that of an
-    undisturbed machine. (Next to two busy processes, a third gave more tokens per second than a quarter or a
-    half.) A calibrated c that is too high is replaced after one round of drafts.
+    undisturbed machine. (Next to two busy processes, a third gave more tokens per second than a quarter.) A
+    calibrated c that is too high is replaced after one round of drafts.
     """
 
     def __init__(self, calibration: Calibration):
