@@ -15,12 +15,12 @@ from specdemo.bench.measuring import (
     Row,
     environment,
     measured_rows,
-    median_run,
     quartiles,
     suited,
 )
 from specdemo.bench.prompts import Prompt, Settings
 from specdemo.pairs.pair import Pair
+from specdemo.records.figures import median_run
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.output import write_text
 from specdemo.records.trace import AUTO, Rule, dump

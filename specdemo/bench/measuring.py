@@ -13,7 +13,7 @@ from specdemo.models.execution import readable_positions
 from specdemo.pairs.hardware import played, processor_flags, versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop, encode_prompt
-from specdemo.records.figures import Totals, fold
+from specdemo.records.figures import Totals, fold, median_run
 from specdemo.records.limits import UserError, first_names
 from specdemo.records.pieces import inside_sentence
 from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Finish, Mode, Round, RunConfig
@@ -65,12 +65,6 @@ def paired_run(lanes: Lanes, config: RunConfig, rounds: Mapping[str, list[Round]
         return None
     costs = lanes.calibrate(config)
     return PairedRun(config, costs, fold(rounds, config.rule, costs), rounds)
-
-
-def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the figures of the run with the lower median speedup; empty if no run has a speedup."""
-    known = [run for run in runs if run["speedup"] is not None]
-    return sorted(known, key=lambda run: run["speedup"])[(len(known) - 1) // 2] if known else {}
 
 
 def medians(totals: Sequence[Totals]) -> dict[str, Any]:

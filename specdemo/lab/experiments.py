@@ -9,7 +9,6 @@ from specdemo.bench.measuring import (
     all_identical,
     environment,
     measure,
-    median_run,
     quartiles,
     suited,
 )
@@ -39,6 +38,7 @@ from specdemo.lab.points import (
 from specdemo.lab.throughput import ROWS, measure_batches, require_batch_length
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import DRAFT_MODEL
+from specdemo.records.figures import median_run
 from specdemo.records.limits import MAX_K, UserError, parse_config, show
 from specdemo.records.trace import AUTO, USUAL_K, Rule, RunConfig
 

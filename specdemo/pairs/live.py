@@ -11,6 +11,7 @@ from specdemo.pairs.hardware import versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.events import Event, RunLog, count_emitted
+from specdemo.records.figures import median_run
 from specdemo.records.trace import USUAL_K, Calibration, Finish, Run, RunConfig, with_repeats
 
 READING, STOPPED = "Reading the prompt", "Stopped while the prompt was read"
@@ -67,9 +68,9 @@ class LiveRun:
             return
         if len(runs) > 1 and any(lane.finish is Finish.STOPPED for lane in runs[-1].lanes.values()):
             runs.pop()
-        runs.sort(key=lambda run: run.totals["speedup"] or 0.0)
-        measured = [run for run in runs if run.totals["speedup"]] or runs
-        self._shown = with_repeats(measured[(len(measured) - 1) // 2], runs)
+        median = median_run([run.totals for run in runs])
+        shown = next((run for run in runs if run.totals is median), runs[(len(runs) - 1) // 2])
+        self._shown = with_repeats(shown, runs)
         yield from replay_events(self._shown)
 
     def _decoded(self) -> Iterator[Event]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from specdemo.records.theory import RoundShape, break_even_alpha, pass_cost, ratio, theoretical_speedup
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Round, Rule, Status, TargetToken
@@ -199,6 +200,12 @@ def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calib
 
 REPEATED = 4
 """The length of the shortest repetition that ``accepted_repeats`` counts."""
+
+
+def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the figures of the run with the lower median speedup; empty if no run has a speedup."""
+    known = [run for run in runs if run["speedup"] is not None]
+    return sorted(known, key=lambda run: run["speedup"])[(len(known) - 1) // 2] if known else {}
 
 
 def accepted_repeats(rounds: Iterable[Round]) -> int:

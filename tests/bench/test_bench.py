@@ -9,7 +9,7 @@ from helpers.tiny import nearby, tiny_llama, tiny_pair
 
 from specdemo.bench import bench as measuring
 from specdemo.bench.bench import Bench, summary_of
-from specdemo.bench.measuring import FIGURES, SPEEDS, all_identical, median_run
+from specdemo.bench.measuring import FIGURES, SPEEDS, all_identical
 from specdemo.bench.peers import PeerBench
 from specdemo.bench.prompts import Prompt, Settings, builtin_prompts, read_prompts
 from specdemo.engine.speculate import never
@@ -19,6 +19,7 @@ from specdemo.proof.proof_events import proof_events
 from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import quiz_events
+from specdemo.records.figures import median_run
 from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")

@@ -99,6 +99,9 @@ export class Arrival {
   }
 }
 
+/** The number of times that the button Repeat measures a run. */
+export const REPEATS = 3;
+
 /** The line that names the prompt and settings of the run on the stage, with the ways back from it. */
 export class Source {
   constructor(stage) {
@@ -107,7 +110,7 @@ export class Source {
     this.back = button("sd-way", "Back to my run", () => stage.lastRun.show());
     this.clear = button("sd-way", "Clear", () => stage.clear());
     this.repeat = button("sd-way", "Repeat", () => {}); // the page of a live run starts it
-    this.repeat.title = "Measures the run three times and shows the median";
+    this.repeat.title = `Measures the run ${REPEATS} times and shows the median`;
     this.load.dataset.only = "live";
     stage.roles.source.append(this.load, this.back, this.repeat, this.clear);
   }

@@ -11,7 +11,7 @@ import { Notice, Speaker } from "./notice.js";
 import { keepTabInAddress } from "../common/page.js";
 import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
 import { Plots } from "./plots.js";
-import { Arrival, hasSettings, keepRun, LastRun, nearest, Source } from "./recordings.js";
+import { Arrival, hasSettings, keepRun, LastRun, nearest, REPEATS, Source } from "./recordings.js";
 import { Selection } from "./selection.js";
 import { linkTo } from "./share.js";
 import { Pieces } from "./tokens.js";
@@ -19,8 +19,6 @@ import { Toolbar } from "./toolbar.js";
 import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
 import { learnTables } from "../common/tables.js";
 import { roundWords } from "../common/words.js";
-
-const REPEATS = 3;
 
 let mounted = null;
 
