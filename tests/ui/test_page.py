@@ -13,6 +13,7 @@ from helpers.visitor import (
     plain_text,
     press,
     receive_run,
+    requested,
     run_to_end,
     text_of,
     tokens,
@@ -227,3 +228,18 @@ def test_the_help_of_a_run_explains_its_settings_and_its_precision(open_page, se
     opener.click()
     assert line.is_visible() and line.locator("b").count() == 0
     assert line.inner_text().startswith("Weights in <b>bf16</b>") and "\u202e" not in line.inner_text()
+
+
+@pytest.mark.slow
+def test_repeat_measures_the_shown_run_several_times_and_the_next_run_once(open_page, service):
+    page = open_page(query="k=3")
+    run_to_end(page)
+    page.fill("#prompt textarea", "Another prompt")
+    first = service.requests[-1]
+    page.get_by_role("button", name="Repeat", exact=True).click()
+    asked = requested(service, 2)
+    assert asked["repeats"] == 3
+    assert all(asked[name] == first[name] for name in ("prompt", "mode", "k", "rule", "seed", "drafter"))
+    page.wait_for_selector("#run:enabled")
+    receive_run(page)
+    assert requested(service, 3)["repeats"] == 1
