@@ -181,7 +181,7 @@ def _wire_address(
 
 
 def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) -> None:
-    """When a component starts a run, set the widgets to ``base`` and its settings until its end; press Run."""
+    """When a component starts a run, set the widgets to ``base`` and its settings for this run."""
 
     def prepare(asked: gr.EventData) -> list[Any]:
         parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))  # the query of a link

@@ -241,10 +241,11 @@ class Prediction {
   follow() {
     const stage = stageOfPage();
     const { expected } = this;
+    if (!expected && !this.current) return;
     // The visitor's run, which may go on arriving while a lesson has the stage; another run may still be in its place.
     const own = stage.lent ?? stage;
     if (expected && own.live && !own.awaited && own.trace !== expected.before) this.begin(stage, own);
-    if (!this.current || stage.lent?.trace === this.current.trace) return;
+    if (!this.current || this.current.trace === stage.lent?.trace) return;
     const { trace } = stage;
     const { state } = stage.root.dataset;
     if (trace !== this.current.trace) this.leave();
