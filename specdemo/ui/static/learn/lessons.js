@@ -60,12 +60,14 @@ class Lessons {
     if (stageOfPage()) follow();
   }
 
-  /** Show what the lesson begins with. */
+  /** Show what the lesson begins with: `data-opens` is an input of `Stage.present`, and may limit the lesson's topic. */
   setStage() {
     if (this.isStageTaken) return void (this.isStageTaken = false);
     const page = this.pages[this.current];
     const { opens } = page.dataset;
-    if (opens) stageOfPage().present(JSON.parse(opens), topicOf(page));
+    if (!opens) return;
+    const { topic, ...shown } = JSON.parse(opens);
+    stageOfPage().present(shown, { ...topicOf(page), ...topic });
   }
 
   /** Show the lessons' Stop button while a run can be stopped; `stop` is the Stop button of the page. */
