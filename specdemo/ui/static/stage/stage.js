@@ -295,9 +295,9 @@ class Stage {
     const { lent } = this;
     if (!lent) return;
     if (isArriving(this)) this.toolbar.stopRun();
-    this.lent = null;
     this.topic.expect({});
     this.begin(lent);
+    this.lent = null;
     const { recording, isOwn, live, awaited, tour, line, error, waiting } = lent;
     Object.assign(this, { recording, isOwn, live, awaited, tour });
     if (recording) this.root.dataset.recording = recording;
