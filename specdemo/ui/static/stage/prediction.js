@@ -232,7 +232,8 @@ class Prediction {
   }
 
   start(expected, prompt) {
-    this.expected = { length: LENGTH, ...expected, before: stageOfPage().trace };
+    const { lent, trace } = stageOfPage();
+    this.expected = { length: LENGTH, ...expected, before: lent?.trace ?? trace };
     this.roles.next.hidden = true;
     this.run(this.expected.length, prompt);
   }
@@ -240,8 +241,11 @@ class Prediction {
   follow() {
     const stage = stageOfPage();
     const { expected } = this;
-    if (expected && stage.live && stage.trace !== expected.before) this.begin(stage);
-    if (!this.current) return;
+    if (!expected && !this.current) return;
+    // The visitor's run, which may go on arriving while a lesson has the stage; another run may still be in its place.
+    const own = stage.lent ?? stage;
+    if (expected && own.live && !own.awaited && own.trace !== expected.before) this.begin(stage, own);
+    if (!this.current || this.current.trace === stage.lent?.trace) return;
     const { trace } = stage;
     const { state } = stage.root.dataset;
     if (trace !== this.current.trace) this.leave();
@@ -249,11 +253,12 @@ class Prediction {
     else if (state === "ended") this.compare(trace);
   }
 
-  begin(stage) {
-    this.current = { ...this.expected, trace: stage.trace, isCompared: false };
+  begin(stage, own) {
+    const { trace } = own;
+    this.current = { ...this.expected, trace, isCompared: false };
     this.expected = null;
     if (this.current.length === LENGTH) {
-      stage.tour = new Tour(stage.trace, (caption) => {
+      own.tour = new Tour(trace, (caption) => {
         this.say(caption || this.predictedWords());
         stage.transport.showState();
       });
@@ -275,6 +280,7 @@ class Prediction {
     const { totals } = trace.end;
     if (isCompared) return; // the end is shown again
     this.current.isCompared = true;
+    document.body.toggleAttribute("data-predicted", false); // the examples and settings return
     if (answers) {
       const next = nextTry(totals, (tried) => estimatedSpeedup(trace, tried));
       this.offer(comparisonWords(answers, totals), next.words, () => this.start({ length: next.length, speedup: totals.speedup }));

@@ -57,6 +57,14 @@ class LaneTrace {
   }
 }
 
+/**
+ * True if more events of a run, or of the run that will replace it, may arrive. The run is the stage or what it has lent;
+ * `awaited` are the events of its successor, or null.
+ */
+export function isArriving({ live, awaited, trace }) {
+  return live && (awaited !== null || !trace.closed);
+}
+
 export class Trace {
   constructor() {
     this.lanes = new Map();
@@ -160,16 +168,16 @@ export class Trace {
     return calibration ? config.max_new_tokens * calibration.step_s : null;
   }
 
-  /** The times at which a step by phase stops: draft complete, verification complete, verdict. */
-  phaseStops() {
-    return this.entries(SPECULATIVE).flatMap(({ round, draftEnd, verifyEnd, to }) =>
+  /** The times at which a step by phase stops in a lane: draft complete, verification complete, verdict. */
+  phaseStops(lane = SPECULATIVE) {
+    return this.entries(lane).flatMap(({ round, draftEnd, verifyEnd, to }) =>
       round.drafted.length ? [draftEnd, verifyEnd, to] : [to],
     );
   }
 
   /** The times at which a step by round stops. */
-  roundStops() {
-    return this.entries(SPECULATIVE).map(({ to }) => to);
+  roundStops(lane = SPECULATIVE) {
+    return this.entries(lane).map(({ to }) => to);
   }
 
   /** The contents of the trace file of this run, the same as Python writes. */
