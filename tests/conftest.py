@@ -1,14 +1,29 @@
-"""Shared fixtures: reproducible hypothesis runs and the built-in pair, loaded once."""
+"""Shared fixtures: reproducible hypothesis runs, the built-in pair and a browser, each loaded once."""
 
 import gc
 import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from helpers.compiled_code import CODE
+from helpers.pages import PATIENCE_MS
 from hypothesis import HealthCheck, settings
 
 from specdemo.models.threads import thread_count, use_threads
 from specdemo.pairs.sources import Sources
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 settings.register_profile(
     "default",
@@ -33,6 +48,12 @@ def code_is_kept():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compilation, "keep_in", lambda folder: None)
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run files with browser tests last: no other event loop can start beside Playwright's."""
+    needs_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in needs_browser)
 
 
 def pytest_collection_finish():
@@ -62,3 +83,19 @@ def one_thread():
 def few_measurements(monkeypatch):
     """Pass costs are measured once instead of several times: for tests that do not look at them."""
     monkeypatch.setattr("specdemo.pairs.calibrate.REPEATS", 1)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Yield one Chromium for all tests; without Chromium skip them, or fail under CI."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        sentence = "no Chromium on this machine; install it (Debian: apt-get install chromium)"
+        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield chromium
+        chromium.close()

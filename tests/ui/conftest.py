@@ -1,8 +1,6 @@
 """The real page in real Chromium, around a service that replays recorded events instead of models."""
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -19,23 +17,6 @@ from specdemo.records import recordings
 from specdemo.records.trace import dump
 from specdemo.ui.http.class_routes import class_routes, judge_with
 from specdemo.ui.page import build_page, launch_options
-
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run files with browser tests last: no other event loop can start beside Playwright's."""
-    needs_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: item.path in needs_browser)
 
 
 @pytest.fixture(scope="session")
@@ -65,22 +46,6 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
         yield address
         page.close()
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Yield one Chromium for all tests; without Chromium skip them, or fail under CI."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        sentence = "no Chromium on this machine; install it (Debian: apt-get install chromium)"
-        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
-    from playwright.sync_api import expect, sync_playwright
-
-    expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="session")

@@ -193,7 +193,10 @@ class Prediction {
     roles.next.addEventListener("click", () => this.onNext());
     document.addEventListener("click", (event) => this.ask(event), true);
     document.addEventListener("sd-measure", ({ detail }) => this.measure(detail));
-    document.addEventListener("sd-moment", () => this.follow());
+    document.addEventListener("sd-moment", () => {
+      this.follow();
+      this.judge();
+    });
     root.dataset.ready = "true";
   }
 
@@ -264,7 +267,6 @@ class Prediction {
     // Until its first token arrives, another run may be on the stage.
     if (expected && stage.live && !stage.awaited && stage.trace !== expected.before) this.begin(stage);
     if (!this.current) return;
-    this.judge(this.current);
     const { trace } = stage;
     const { state } = stage.root.dataset;
     if (trace !== this.current.trace) this.leave();
@@ -273,7 +275,9 @@ class Prediction {
   }
 
   /** Conclude the measurement once the run has arrived, however much of it the stage has shown. */
-  judge({ name, length, trace: { end } }) {
+  judge() {
+    const { name, length, trace } = this.current ?? {};
+    const end = trace?.end;
     if (!name || !end || end.finish === "stopped") return;
     const option = PREDICTIONS.find((question) => question.name === name).option(end.totals);
     this.conclude({ verdict: { option, why: measuredWords(end.totals, length) } });
