@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 A4_PX = {"width": 794, "height": 1123}
+PROMPT = "What is a leap year?"
+RETYPE = """(box, text) => { box.value = text; box.dispatchEvent(new Event("input", { bubbles: true })); }"""
 TOLD = "[data-role=asked] .sd-asked-told"
 RIGHT, WRONG = "✓ You were right.", "✗ You were wrong."
 FIVE = QUESTIONS[0]
@@ -107,15 +109,22 @@ def summary(teacher: Any) -> Any:
     return expect(teacher.locator("[data-role=summary]"))
 
 
+def type_prompt(teacher: Any, words: str) -> None:
+    """Change the prompt of the tab Run, which the tab Class hides."""
+    teacher.locator("#prompt textarea").evaluate(RETYPE, words)
+
+
 def ask(teacher: Any, name: str, first: Any, second: Any) -> None:
     """Ask a prepared question, which both phones answer differently, and close voting."""
     teacher.select_option("[data-role=prepared]", name)
+    type_prompt(teacher, PROMPT)
     click(teacher, "Ask the class")
     for option, phone in enumerate((first, second)):
         phone.locator(".sd-asked-option").nth(option).click()
         asked(phone).to_contain_text("You can change your answer until voting closes.")
     asked(teacher).to_contain_text("2 of 2 have answered")
     click(teacher, "Close voting")
+    type_prompt(teacher, "A prompt for later")
     for page in (first, second, teacher):
         expect(page.locator(".sd-answer-count").first).to_have_text("1 (50%)")
     asked(first).to_contain_text("Wait for the result.")
@@ -130,19 +139,23 @@ def start(teacher: Any) -> None:
     """Read how phones reach the class, and start it."""
     teacher.wait_for_selector(MOUNTED, state="attached")
     go(teacher, "class")
-    expect(teacher.locator(".sd-class")).to_contain_text("Phones can't reach this page")
+    expect(teacher.locator("text=Phones can't reach this page")).to_be_visible()
     open_class(teacher)
     expect(teacher.locator("[data-role=here]")).to_have_text("0 students are here.")
 
 
 def join(teacher: Any, persons: Persons) -> tuple[Any, Any]:
-    """Read the code from the full screen and type it on one phone; open the link on the other."""
+    """Type the code of the full screen on one phone, first wrongly, and open the link on the other."""
     press(teacher, "join-open")
     code = teacher.inner_text("[data-role=join-code]")
     teacher.keyboard.press("Escape")
     typing = persons.comes("specdemo-class", **PHONE)
-    typing.fill("input[name=code]", code.lower())
-    typing.keyboard.press("Enter")
+    for typed in ("zzzzzz", code.lower()):
+        typing.fill("input[name=code]", typed)
+        typing.click("text=Join")
+        typing.wait_for_url(f"**/{typed}")
+        if typed != code.lower():
+            expect(typing.locator("[data-role=refused]")).to_contain_text("no class with this code")
     phones = typing, persons.comes(f"specdemo-class/{code}", **PHONE)
     for phone in phones:
         where(phone).to_have_text("Your teacher is on the tab “Class”; look at the projector.")
@@ -157,6 +170,8 @@ def measure_while_looking_elsewhere(teacher: Any, phones: tuple[Any, Any], devic
     click(teacher, "Measure it")
     measuring(*phones)
     for phone in phones:
+        asked(phone).to_contain_text(f"“{PROMPT}”")
+        expect(phone.locator("[data-lane=speculative]")).to_contain_text(PROMPT)
         expect(phone.locator("[data-lane=speculative] .sd-token").first).to_be_visible()
     press(teacher, "play")  # pauses it
     for tab, words in (("learn", "This page follows"), ("lab", "“Lab”")):
@@ -168,7 +183,9 @@ def measure_while_looking_elsewhere(teacher: Any, phones: tuple[Any, Any], devic
         asked(phone).to_contain_text("Measured: ")
         asked(phone).to_contain_text("1 of 2 were right.")
     assert sorted(phone.inner_text(TOLD)[: len(RIGHT)] for phone in phones) == [RIGHT, WRONG]
-    go(teacher, "class")
+    go(teacher, "run")
+    press(teacher, "to-end")
+    teacher.click("text=Show the students' answers")
     asked(teacher).to_contain_text("1 of 2 were right.")
     click(teacher, "Next question")
 
