@@ -37,7 +37,7 @@ from specdemo.ui.http.sharing import FAVICON, Sharing
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.streams import Stops, error_line, session_of
 from specdemo.ui.tabs.lab import build_lab
-from specdemo.ui.tabs.play import build_play
+from specdemo.ui.tabs.play import OPENINGS, build_play
 from specdemo.ui.tabs.proof import build_proof
 from specdemo.ui.tabs.quiz import build_quiz, shown_questions
 from specdemo.ui.tabs.run import run_endpoint, wire_recalibration
@@ -88,7 +88,9 @@ def build_page(
             with _tab("lab", render_children=True):
                 lab_stops = build_lab(service, controls.pair)
             with _tab("class", render_children=True):
-                component("class", "class/class.js", "mountClass", {"questions": shown_questions()})
+                openings = [opening._asdict() for opening in OPENINGS]
+                class_settings = {"questions": shown_questions(), "openings": openings}
+                component("class", "class/class.js", "mountClass", class_settings)
         gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)
         # A watched server drafts as it likes, so nothing can be predicted about k.
         asks = offered.default not in offered.watched

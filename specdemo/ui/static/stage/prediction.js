@@ -16,6 +16,7 @@ const SHORT = 1; // the draft length to try after a slow run
 const LONG = 12; // and after a fast one
 const MARGIN = 1.1; // relative difference in speed of two identical runs on a busy machine
 const BUSY = "Another run is in progress; wait until that run ends.";
+const UNFINISHED = "The measurement was stopped. Press “Measure it” to repeat it.";
 const SETUP = `Draft length k = ${LENGTH}.`;
 
 /** The questions of the card, which a class can be asked too. `option(totals)` is the index of the measured option. */
@@ -182,6 +183,7 @@ class Prediction {
     // run with another draft length, after a first one with this speedup.
     this.expected = null;
     this.current = null; // the same for the run on the stage, with its `trace`
+    this.measured = null; // the name of the class's question that a run measures now, or null
     const { roles } = this;
     roles.questions.append(...PREDICTIONS.map(questionField));
     onSubmit(roles.form, () => this.answer());
@@ -191,7 +193,10 @@ class Prediction {
     roles.next.addEventListener("click", () => this.onNext());
     document.addEventListener("click", (event) => this.ask(event), true);
     document.addEventListener("sd-measure", ({ detail }) => this.measure(detail));
-    document.addEventListener("sd-moment", () => this.follow());
+    document.addEventListener("sd-moment", () => {
+      this.follow();
+      this.judge();
+    });
     root.dataset.ready = "true";
   }
 
@@ -226,9 +231,28 @@ class Prediction {
     if (!PREDICTIONS.some((question) => question.name === name)) return;
     if (!document.querySelector("#run:enabled")) return announceMeasured(name, { error: BUSY });
     this.isDone = true; // the class has predicted
+    this.measured = name;
     announceMeasuring(name, {});
     openTab("run");
+    this.followJob(document.querySelector("#stop"));
     this.start({ name }, prompt);
+  }
+
+  /** Conclude the measurement without a result if its job ends without one; Gradio then disables `stop`. */
+  followJob(stop) {
+    const job = new MutationObserver(() => {
+      if (!stop.disabled) return;
+      job.disconnect();
+      this.conclude({ error: UNFINISHED });
+    });
+    job.observe(stop, { attributeFilter: ["disabled"] });
+  }
+
+  /** Announce the result of the measurement in progress, if there is one. */
+  conclude(result) {
+    const name = this.measured;
+    this.measured = null;
+    if (name) announceMeasured(name, result);
   }
 
   start(expected, prompt) {
@@ -251,6 +275,15 @@ class Prediction {
     if (trace !== this.current.trace) this.leave();
     else if (state === "error" || trace.end?.finish === "stopped") this.fail(stage.notice.error);
     else if (state === "ended") this.compare(trace);
+  }
+
+  /** Conclude the measurement once the run has arrived, however much of it the stage has shown. */
+  judge() {
+    const { name, length, trace } = this.current ?? {};
+    const end = trace?.end;
+    if (!name || !end || end.finish === "stopped") return;
+    const option = PREDICTIONS.find((question) => question.name === name).option(end.totals);
+    this.conclude({ verdict: { option, why: measuredWords(end.totals, length) } });
   }
 
   begin(stage, own) {
@@ -286,9 +319,6 @@ class Prediction {
       this.offer(comparisonWords(answers, totals), next.words, () => this.start({ length: next.length, speedup: totals.speedup }));
     } else if (!name) this.say(triedWords(length, totals, speedup));
     else this.offer(measuredWords(totals, length), "Show the students' answers", () => openTab("class"));
-    if (!name) return;
-    const option = PREDICTIONS.find((question) => question.name === name).option(totals);
-    announceMeasured(name, { verdict: { option, why: measuredWords(totals, length) } });
   }
 
   offer(words, next, act) {
@@ -299,8 +329,7 @@ class Prediction {
   }
 
   fail(error) {
-    const { name, isCompared } = this.current;
-    if (name && !isCompared) announceMeasured(name, { error });
+    if (this.current.name) this.conclude({ error: error ?? UNFINISHED });
     this.leave();
   }
 
