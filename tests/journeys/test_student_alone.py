@@ -78,6 +78,7 @@ def test_a_student_predicts_runs_learns_takes_the_quiz_and_shares(open_page, ser
     expect(page.locator("[data-role=progress-text]")).to_have_text(
         "In the queue. Meanwhile, a recorded run plays."
     )
+    expect(page.locator(SOURCE)).not_to_contain_text("Press Run")
 
     # Run: the line with the prediction takes the place of the examples until the run has ended
     service.gap_s, service.hold_at, service.ahead = 0.1, 6, 0

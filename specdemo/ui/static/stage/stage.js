@@ -175,21 +175,22 @@ class Stage {
 
   /** Play a recording, again and again, while the visitor's run waits in the queue with this `progress` event. */
   async playMeanwhile(progress) {
-    const { awaited, arrival, player } = this;
+    const { awaited, arrival, topic } = this;
     const isFirst = this.meanwhile !== awaited;
     this.meanwhile = awaited;
-    if (this.recording && isStill()) return;
-    if (this.recording) return isFirst || player.atEnd ? player.play() : undefined;
-    if (!isFirst) return;
-    const text = await fetchRecording(this.toolbar.base, arrival.name).catch(() => null);
-    if (text === null || this.awaited !== awaited) return; // the visitor's run has begun
-    const { next } = this.topic;
-    this.load(text, arrival.name);
-    this.topic.expect(next); // it is that of the visitor's run
-    Object.assign(this, { awaited, live: true });
-    if (isStill()) this.player.seekEnd();
-    arrival.say(`Recorded on ${this.trace.start.run.device}.`);
-    this.take(progress);
+    if (isFirst && !this.recording) {
+      const text = await fetchRecording(this.toolbar.base, arrival.name).catch(() => null);
+      if (text === null || this.awaited !== awaited) return; // the visitor's run has begun
+      const { next } = topic;
+      this.load(text, arrival.name);
+      topic.expect(next); // it is that of the visitor's run
+      Object.assign(this, { awaited, live: true });
+      this.take(progress);
+    }
+    if (!this.recording) return;
+    if (isFirst) arrival.say(`Recorded on ${this.trace.start.run.device}.`);
+    if (!isStill()) return isFirst || this.player.atEnd ? this.player.play() : undefined;
+    if (isFirst) this.player.seekEnd();
   }
 
   /** Take more events of the current run. */
