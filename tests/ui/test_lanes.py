@@ -60,9 +60,9 @@ def test_old_discards_are_ticks_that_open_by_click_and_by_key(played):
     thrown = [discards(event) for event in rounds(recorded("greedy"))]
     ticks = page.locator(TICKS)
     labels = ticks.evaluate_all("all => all.map(tick => tick.getAttribute('aria-label'))")
-    assert labels == [f"{count} discarded" for count in thrown[:-2] if count]
+    assert labels == [f"{count} discarded" for count in thrown if count]
     shrunk = tokens(page)
-    assert sum(token[1] == "discarded" for token in shrunk) == sum(thrown[-2:])
+    assert [token[0] for token in shrunk] == [token[0] for token in tokens(page, "baseline")]
     page.focus(TEXT)
     for _ in range(6):
         page.keyboard.press("ArrowRight")
@@ -86,9 +86,7 @@ def test_old_discards_are_ticks_that_open_by_click_and_by_key(played):
 
 def test_lanes_show_the_same_tokens_on_the_same_rows_and_scroll_together_by_whole_rows(played):
     page = played("greedy")
-    last_two = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy"))[-2:])
-    above = page.evaluate(ROWS, "speculative")[:-last_two]
-    assert above == page.evaluate(ROWS, "baseline")[: len(above)]
+    assert page.evaluate(ROWS, "speculative") == page.evaluate(ROWS, "baseline")
     page.locator(TEXT).evaluate("box => { box.scrollTop = 1e6; }")
     page.wait_for_function(f"new Set(({TOPS})()).size === 1")
     ends = page.evaluate(TOPS)
