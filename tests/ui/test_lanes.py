@@ -40,6 +40,10 @@ def discards(event: Any) -> int:
     return sum(token["status"] == "discarded" for token in event["round"]["drafted"])
 
 
+def lost(count: int) -> str:
+    return f"1 rejected, {count - 1} discarded" if count > 1 else "1 rejected"
+
+
 def moment(events: list, index: int, phase: str, share: float) -> float:
     """Return the time when ``share`` of a phase of a speculative round is over."""
     at = 0.0
@@ -60,13 +64,13 @@ def test_old_discards_are_ticks_that_open_by_click_and_by_key(played):
     thrown = [discards(event) for event in rounds(recorded("greedy"))]
     ticks = page.locator(TICKS)
     labels = ticks.evaluate_all("all => all.map(tick => tick.getAttribute('aria-label'))")
-    assert labels == [f"{count} discarded" for count in thrown if count]
+    assert labels == [lost(count) for count in thrown if count]
     shrunk = tokens(page)
     assert [token[0] for token in shrunk] == [token[0] for token in tokens(page, "baseline")]
     page.focus(TEXT)
     for _ in range(6):
         page.keyboard.press("ArrowRight")
-    assert "discarded · round 2" in page.inner_text(TIP)
+    assert f"{lost(thrown[1])} · round 2" in page.inner_text(TIP)
     page.keyboard.press("Enter")
     assert len(tokens(page)) == len(shrunk) + thrown[1]
     page.mouse.click(*ticks.first.evaluate(MIDDLE))
@@ -75,7 +79,7 @@ def test_old_discards_are_ticks_that_open_by_click_and_by_key(played):
     page.evaluate(FRAMES)
     page.mouse.move(0, 0)
     page.mouse.move(*ticks.first.evaluate(MIDDLE))
-    assert page.inner_text(TIP).startswith(f"{thrown[1]} discarded · round 2")
+    assert page.inner_text(TIP).startswith(f"{lost(thrown[1])} · round 2")
     assert page.locator(f"{TIP} [data-status=discarded]").count() == thrown[1]
     page.check("[data-role=show-discards]")
     everything = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy")))

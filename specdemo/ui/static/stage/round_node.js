@@ -3,7 +3,7 @@
 import { element } from "../common/dom.js";
 import { sharesProcessor } from "./player.js";
 import { tokenSpan } from "./tokens.js";
-import { ownStatus } from "../common/words.js";
+import { discardWords, ownStatus } from "../common/words.js";
 
 /** The tokens of one round in reading order: accepted, rejected, the target's own, discarded. */
 export class RoundNode {
@@ -89,23 +89,19 @@ export class RoundNode {
     else if (!this.element.hasAttribute("data-latest")) this.element.dataset.latest = moving ? "moving" : "still";
   }
 
-  /** Shrink the discarded tokens to a tick if `folded` is true, else show them in full. */
+  /** Shrink the rejected and discarded tokens to a tick if `folded` is true, else show them in full. */
   fold(folded) {
     if (folded === this.element.hasAttribute("data-folded")) return;
     this.element.toggleAttribute("data-folded", folded);
     if (!folded) this.element.removeAttribute("data-opened");
-    else if (this.discarded.length && !this.tick) this.makeTick();
+    else if (!this.tick && discardWords(this.entry.round)) this.makeTick();
   }
 
   makeTick() {
     this.tick = element("span", "sd-tick");
     this.tick.setAttribute("role", "img");
-    this.tick.setAttribute("aria-label", `${this.discarded.length} discarded`);
+    this.tick.setAttribute("aria-label", discardWords(this.entry.round));
     this.element.insertBefore(this.tick, this.element.children[this.upright] ?? null);
-  }
-
-  get discarded() {
-    return this.entry.round.drafted.filter(({ status }) => status === "discarded");
   }
 
   markDiverged(divergence) {
