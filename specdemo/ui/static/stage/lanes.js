@@ -38,7 +38,10 @@ export class LaneView {
     const prompt = element("span", "sd-prompt");
     prompt.dataset.mode = mode;
     fill(prompt, text, false);
-    if (mode === "chat") prompt.title = text;
+    if (mode === "chat") {
+      prompt.title = text;
+      prompt.dir = "auto"; // so that it does not decide the direction of the answer
+    }
     this.flow.setHead(prompt);
   }
 

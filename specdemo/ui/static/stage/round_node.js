@@ -166,16 +166,18 @@ export class Sweep {
     this.clear();
     this.node = node;
     const rects = [...node.element.getClientRects()].filter(({ width }) => width > 0);
-    const right = box.getBoundingClientRect().right;
+    const { left, right } = box.getBoundingClientRect();
     const [first, last] = [rects[0], rects.at(-1)];
+    const isRight = getComputedStyle(box).direction === "rtl";
     this.strips = rects.map((rect) => {
       const strip = element("span", "sd-sweep", element("span", "sd-sweep-track", element("i")));
-      strip.style.cssText = `left:${rect.left - first.left}px;top:${rect.top - first.top}px;width:${rect.width}px;height:${rect.height}px`;
-      strip.toggleAttribute("data-label", rect === last && right - rect.right > LABEL_PX);
+      const start = isRight ? `right:${first.right - rect.right}px` : `left:${rect.left - first.left}px`;
+      strip.style.cssText = `${start};top:${rect.top - first.top}px;width:${rect.width}px;height:${rect.height}px`;
+      strip.toggleAttribute("data-label", rect === last && (isRight ? rect.left - left : right - rect.right) > LABEL_PX);
       return strip;
     });
     node.element.append(...this.strips);
-    const frames = [{ transform: "translateX(-100%)" }, { transform: "none" }];
+    const frames = [{ transform: `translateX(${isRight ? "" : "-"}100%)` }, { transform: "none" }];
     const still = sharesProcessor() || matchMedia("(prefers-reduced-motion: reduce)").matches;
     const moved = still ? [] : this.strips;
     this.animations = moved.map((strip) => strip.firstChild.firstChild.animate(frames, { duration: 1, fill: "both" }));
