@@ -192,6 +192,13 @@ export class Plots {
     }
   }
 
+  /** The address of a picture of a chart in another size. */
+  async pictureOf(name, size) {
+    this.plotly ??= await loadPlotly(this.base);
+    const { data, layout } = this.contents.figure(name);
+    return this.plotly.toImage({ data, layout }, { format: "png", scale: 2, ...size });
+  }
+
   isDrawn(name) {
     return this.nodes.get(name).classList.contains("js-plotly-plot");
   }
