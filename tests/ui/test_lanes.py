@@ -217,3 +217,24 @@ def test_the_end_of_the_text_spaces_and_empty_lines_are_shown(open_page, service
     press(page, "phase-on", "phase-on")
     assert len(tokens(page)) == before + 3, "the target's own, the rejected, the end"
     assert page.locator(f"{TEXT} .sd-chip:has-text('<|end|>')").is_visible()
+
+
+WIDTHS = """lane => [...document.querySelectorAll(`[data-lane=${lane}] .sd-token`)]
+    .filter(token => token.getClientRects().length).slice(0, 4)
+    .map(token => Math.round(token.getBoundingClientRect().width))"""
+
+
+def test_right_to_left_text_runs_from_the_right_and_letters_join_across_tokens(open_page, service):
+    events = service.replayed
+    kept = rounds(events)[0]["round"]
+    own = [event["round"]["emission"] for event in rounds(events, "baseline")]
+    texts = ("مر", "حبا", " بال", "عالم", "سل", "ام")
+    for drafted, emitted, text in zip([*kept["drafted"], kept["emission"]], own, texts, strict=False):
+        for token in (drafted, emitted):
+            with_text(events, token, text)
+    page = open_page()
+    run_to_end(page)
+    for lane in ("speculative", "baseline"):
+        box = page.locator(f"[data-lane={lane}] .sd-text")
+        assert box.evaluate("box => getComputedStyle(box).direction") == "rtl"
+    assert page.evaluate(WIDTHS, "speculative") == page.evaluate(WIDTHS, "baseline")
