@@ -238,3 +238,19 @@ def test_right_to_left_text_runs_from_the_right_and_letters_join_across_tokens(o
         box = page.locator(f"[data-lane={lane}] .sd-text")
         assert box.evaluate("box => getComputedStyle(box).direction") == "rtl"
     assert page.evaluate(WIDTHS, "speculative") == page.evaluate(WIDTHS, "baseline")
+
+
+FIXED_WIDTH = """() => [...document.querySelectorAll('[data-lane=baseline] .sd-token')].slice(0, 5)
+    .map(token => getComputedStyle(token).fontFamily.includes('monospace'))"""
+TEXT_ROWS = """() => { const box = document.querySelector('[data-lane=baseline] .sd-text');
+    return box.scrollHeight / parseFloat(getComputedStyle(box).lineHeight); }"""
+
+
+def test_code_between_fences_has_a_fixed_width_font_on_rows_of_the_same_height(open_page, service):
+    emissions = [event["round"]["emission"] for event in rounds(service.replayed, "baseline")]
+    for token, text in zip(emissions, ("a\n", "```b\n", "c\n", "```\n", "d\n"), strict=False):
+        with_text(service.replayed, token, text)
+    page = open_page()
+    run_to_end(page)
+    assert page.evaluate(FIXED_WIDTH) == [False, True, True, True, False]
+    assert page.evaluate(TEXT_ROWS).is_integer()
