@@ -112,7 +112,6 @@ export function estimatedSpeedup(trace, length) {
 const TOURED_ROUNDS = 2;
 const PHASE_S = { prompt: 1, draft: 2.2, verify: 2, verdict: 3 };
 const CAPTIONS = {
-  prompt: () => "",
   draft: ({ drafted }) => `1. Draft: the draft model writes ${drafted.length} tokens, one after another.`,
   verify: ({ drafted }) => `2. Verify: the target checks all ${drafted.length} in one pass.`,
   verdict: (round) => `3. Accept or correct. ${roundWords(round)}`,
@@ -143,25 +142,28 @@ class Tour {
     this.caption = null;
   }
 
-  phaseAt(time) {
-    return phasesOf(this.trace.entries(SPECULATIVE)).find(({ from, to }) => from <= time && time < to);
-  }
-
   /** The rate of the phase at `time` and its end, as `Player` takes them; null after the last phase. */
   slowedAt(time) {
-    const at = this.phaseAt(time);
+    const at = phasesOf(this.trace.entries(SPECULATIVE)).find(({ from, to }) => from <= time && time < to);
     return at ? { rate: (at.to - at.from) / PHASE_S[at.phase], to: at.to } : null;
   }
 
   show(time) {
-    const at = this.phaseAt(time);
-    const isOver = this.trace.entries(SPECULATIVE).length > TOURED_ROUNDS || this.trace.closed;
-    // Between two rounds the next one may still be on its way.
-    const caption = at ? CAPTIONS[at.phase](at.round) : time > 0 && isOver ? "" : this.caption;
+    const caption = captionAt(this.trace, time) ?? this.caption;
     if (caption === this.caption) return;
     this.caption = caption;
     this.onCaption(caption);
   }
+}
+
+/** The caption of the phase that the loop lights at `time`; undefined before the first, and while a round is awaited. */
+export function captionAt(trace, time) {
+  const entries = trace.entries(SPECULATIVE);
+  const phase = trace.phaseAt(time);
+  const settled = trace.stateAt(time)[SPECULATIVE]?.settled ?? 0;
+  const entry = entries[phase === "verdict" ? settled - 1 : settled];
+  if (phase && entry.round.index < TOURED_ROUNDS) return CAPTIONS[phase](entry.round);
+  if (time > 0 && (!settled || entries.length > TOURED_ROUNDS || trace.closed)) return "";
 }
 
 /** Called once by the Gradio component. */

@@ -150,7 +150,12 @@ export class Toolbar {
 
   /** Copy a picture of the run, or save it if the browser cannot copy; resolves to a sentence about what was done. */
   async copyImage(run) {
-    const picture = await pictureOf(this.stage.root, `${named(settingWords(run))} ${run.started_at.slice(0, 10)}.`);
+    const { root, plots } = this.stage;
+    const words = {
+      heading: `${document.title} · ${location.origin}${location.pathname}`,
+      caption: `${named(settingWords(run))} ${run.started_at.slice(0, 10)}.`,
+    };
+    const picture = await pictureOf(root, words, (name, size) => plots.pictureOf(name, size));
     try {
       await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
       return "Image copied.";

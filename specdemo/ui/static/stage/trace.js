@@ -44,16 +44,17 @@ class LaneTrace {
 
   /**
    * The state of the lane at `time`: the number of rounds that have ended (`settled`), the number of draft tokens of the
-   * next round so far (`proposed`), and true if the target is verifying that round (`verifying`).
+   * next round so far (`proposed`), true if the target is verifying that round (`verifying`), and true if no round
+   * follows (`ended`).
    */
   stateAt(time) {
     const settled = this.settledBy(time);
     const next = this.entries[settled];
-    if (!next || time < next.from) return { settled, proposed: 0, verifying: false };
+    if (!next || time < next.from) return { settled, proposed: 0, verifying: false, ended: !next && this.done };
     const count = next.round.drafted.length;
     const share = next.round.draft_s > 0 ? (time - next.from) / next.round.draft_s : 1;
     const proposed = Math.min(count, Math.floor(count * share + 1e-9));
-    return { settled, proposed, verifying: time > next.draftEnd };
+    return { settled, proposed, verifying: time > next.draftEnd, ended: false };
   }
 }
 
@@ -93,6 +94,7 @@ export class Trace {
     } else if (event.type === "end") {
       this.end = event;
       this.closed = true;
+      for (const lane of this.lanes.values()) lane.done = true; // also that of a stopped run
     }
   }
 
