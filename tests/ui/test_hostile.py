@@ -219,7 +219,7 @@ def test_the_page_breaks_no_policy_and_could_not_call_out(open_page, url):
     page.reload()
     for tab in ("Learn", "Play", "Is it the same?", "Lab", "Class", "Run"):
         page.get_by_role("tab", name=tab).click()
-    run_to_end(page)  # replaces the stage of the first lesson
+    run_to_end(page)
     page.locator("[data-plot=speedup]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-plot=speedup].js-plotly-plot")
     for role, words in (("save-page", "Page saved"), ("copy-image", "Image"), ("save-trace", "Trace saved")):
