@@ -146,8 +146,9 @@ def test_text_from_right_to_left_turns_nothing_around_it_and_a_chart_escapes_its
     [right, left], directions = page.evaluate(
         """() => { const lane = document.querySelector('[data-lane=speculative]');
             const [prompt, token] = ['.sd-prompt', '.sd-token'].map(part => lane.querySelector(part));
+            const way = part => getComputedStyle(lane.querySelector(part)).direction;
             return [[token.getBoundingClientRect().right, prompt.getBoundingClientRect().left],
-                ['.sd-text', 'header'].map(part => getComputedStyle(lane.querySelector(part)).direction)]; }"""
+                ['.sd-text', 'header'].map(way)]; }"""
     )
     assert right <= left + 1 and directions == ["rtl", "ltr"], "the answer follows the prompt, to its left"
     isolated = "all => all.every(node => getComputedStyle(node).unicodeBidi === 'isolate')"
