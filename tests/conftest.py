@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from specdemo.models.threads import thread_count, use_threads
 from specdemo.pairs.sources import Sources
 
+pytest_plugins = ("helpers.browsing",)
+
 settings.register_profile(
     "default",
     deadline=None,

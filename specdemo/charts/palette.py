@@ -61,9 +61,12 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 
 def css_variables() -> str:
-    """Return both themes as CSS custom properties ``--sd-…``; Gradio sets the class ``dark`` in dark mode."""
+    """Return both themes as CSS custom properties ``--sd-…``; Gradio sets the class ``dark`` in dark mode.
+
+    Paper is always light.
+    """
     light, dark = (
         "".join(f"--sd-{name}:{colour};" for name, colour in asdict(palette).items())
         for palette in (LIGHT, DARK)
     )
-    return f":root{{{light}}}.dark{{{dark}}}"
+    return f":root{{{light}}}@media not print{{.dark{{{dark}}}}}"

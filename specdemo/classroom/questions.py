@@ -68,6 +68,10 @@ class Question:
     figures: str = ""
     # True if a measurement has given the right answer, False if the teacher has entered it.
     measured: bool = False
+    # True if the measurement gave no answer, and ``right`` was recorded earlier on another machine.
+    recorded: bool = False
+    # True if the latest measurement has ended without a result.
+    failed: bool = False
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
         """Store a student's answer; it replaces the student's earlier answer."""
@@ -81,13 +85,17 @@ class Question:
     def close(self) -> None:
         """Accept no more answers; a measurement in progress has ended without a result."""
         if self.phase is not Phase.REVEALED:
+            self.failed = self.phase is Phase.MEASURING or self.failed
             self.phase = Phase.CLOSED
 
     def measure(self) -> None:
-        self.phase = Phase.MEASURING
+        self.phase, self.failed = Phase.MEASURING, False
 
     def reveal(self, raw: Mapping[str, Any]) -> None:
-        """Close voting; show the ``right`` answer (may be null), ``why`` and ``figures``, all untrusted."""
+        """Close voting; show the ``right`` answer (may be null), ``why`` and ``figures``, all untrusted.
+
+        ``recorded`` says that the answer was recorded earlier, because the measurement gave none.
+        """
         texts = {key: raw.get(key, "") for key in ("why", "figures")}
         for key, text in texts.items():
             if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
@@ -95,7 +103,8 @@ class Question:
             require_readable(key, text)
             texts[key] = without_direction_marks(text)
         self.right = None if raw.get("right") is None else self._value({"answer": raw["right"]})
-        self.measured = self.phase is Phase.MEASURING
+        self.recorded = flag(raw, "recorded", False)
+        self.measured = self.phase is Phase.MEASURING and not self.recorded
         self.why, self.figures = texts["why"], texts["figures"]
         self.phase = Phase.REVEALED
 
@@ -107,6 +116,7 @@ class Question:
             "kind": self.kind,
             "options": list(self.options),
             "phase": self.phase,
+            "failed": self.failed,
             "tolerance": self._tolerance,
         }
         if self.phase is Phase.REVEALED:
@@ -123,7 +133,8 @@ class Question:
         return {**self.for_teacher(), "bars": self._bars(), **self._outcome(), "figures": self.figures}
 
     def _outcome(self) -> dict[str, Any]:
-        return {"right": self.right, "right_answers": self._right_answers, "measured": self.measured}
+        own = {name: getattr(self, name) for name in ("right", "measured", "recorded")}
+        return own | {"right_answers": self._right_answers}
 
     @property
     def _tolerance(self) -> float:

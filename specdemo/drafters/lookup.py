@@ -12,8 +12,9 @@ from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, copied_draft, empty_draft
 from specdemo.records.drafter_kinds import KINDS, PROMPT_LOOKUP
 
-LONGEST_MATCH = 3
-SHORTEST_COPY = 2  # minimum match in a combined drafter; with fewer tokens, the second drafter is better
+LONGEST_MATCH = 12
+# Minimum match in a combined drafter: with fewer tokens, the other drafter is right more often than a copy.
+SHORTEST_COPY, SHORTEST_COPY_BEFORE_TABLE = 6, 2
 
 
 class Match(NamedTuple):
@@ -109,8 +110,9 @@ def make(spec: DrafterSpec) -> Drafter:
     device, fallback = spec.target.device, spec.kind.fallback
     if not fallback:
         return PromptLookupDrafter(device)
+    shortest = SHORTEST_COPY if KINDS[fallback].computes else SHORTEST_COPY_BEFORE_TABLE
     return FallbackDrafter(
-        [PromptLookupDrafter(device, SHORTEST_COPY), make_local(replace(spec, kind=KINDS[fallback]))]
+        [PromptLookupDrafter(device, shortest), make_local(replace(spec, kind=KINDS[fallback]))]
     )
 
 

@@ -20,8 +20,11 @@ LASTING_WEIGHT = 0.5  # an additional weight of a prior, in observations, that n
 NEIGHBOR_WEIGHT = 6.0
 # Number of target passes that the planned tokens per pass count for, when averaged with the run so far.
 PRICE_WEIGHT = 8.0
-COPY_PRIORS = (0.2, 0.5, 0.75, 0.8, 0.85, 0.9)
-"""Prior acceptance rates of a copied token by the number of matching tokens before it: 1, 2, …, 6 or more."""
+COPY_PRIORS = (0.2, 0.5, 0.55, 0.7, 0.75, 0.8, 0.8, 0.8, 0.85, 0.85, 0.9, 0.95)
+"""Prior acceptance rates of a copied token by the number of matching tokens before it: 1, 2, …, 12 or more.
+
+Measured on 1,500 greedy texts of the built-in target.
+"""
 CONFIDENCE_BINS = 10
 PROBE_AFTER = 6
 """Minimum number of rounds without a draft before a probe: a round in which no draft is expected to pay, but

@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.
 _SWITCHES = {"true": True, "false": False}
 SAMPLING_TEMPERATURE = 0.8
 """The temperature after a change from the greedy rule to another one."""
-_MODULE = f"import(new URL('{PREFIX}/common/page.js', document.baseURI))"
+PAGE_MODULE = f"import(new URL('{PREFIX}/common/page.js', document.baseURI))"
 
 
 class Example(NamedTuple):
@@ -119,7 +119,7 @@ def build_controls(
             )
         summary = gr.HTML(
             _summary(drafters),
-            js_on_load=f"{_MODULE}.then((module) => module.mountSettings());",
+            js_on_load=f"{PAGE_MODULE}.then((module) => module.mountSettings());",
             apply_default_css=False,
             elem_id="summary",
             min_width=60,
@@ -150,7 +150,7 @@ def _first(drafters: Sequence[str]) -> str:
 def _keep_summary(controls: Controls, summary: gr.HTML) -> None:
     summarised = [controls.drafter, controls.rule, controls.temperature, controls.max_new_tokens]
     labels = json.dumps({kind.name: kind.label for kind in KINDS.values()})
-    line = f"async (...values) => [(await {_MODULE}).tellSettings({labels}, values)]"
+    line = f"async (...values) => [(await {PAGE_MODULE}).tellSettings({labels}, values)]"
     for widget in summarised:
         widget.change(None, summarised, summary, js=line, **QUIET)
 

@@ -36,7 +36,7 @@ def wire(
     shown: gr.HTML,
     stop_button: gr.Button,
     values: str | None = None,
-    once: Sequence[tuple[gr.components.Component, Any]] = (),
+    after: tuple[Sequence[gr.components.Component], str] = ((), "() => []"),
 ) -> None:
     """Connect start buttons and a stop button to ``endpoint``, whose events appear in ``shown``.
 
@@ -47,7 +47,8 @@ def wire(
             the API endpoint.
         values: A JavaScript function that returns the values of all inputs except the last one (the pair);
             None if the values are in Gradio's widgets.
-        once: Widgets whose values hold for one job, and the values that they get when it has ended.
+        after: Widgets to update when a job has ended, and a JavaScript function of the list of their values
+            that returns their updates.
     """
     buttons = [*(button for button, _ in starts), stop_button]
 
@@ -56,16 +57,16 @@ def wire(
         return [first_line(), *[gr.Button(interactive=False) for _ in starts], gr.Button(interactive=True)]
 
     ready = [{"__type__": "update", "interactive": button is not stop_button} for button in buttons]
-    at_rest = json.dumps([*ready, *(value for _, value in once)])
-    settled = [*buttons, *(widget for widget, _ in once)]
+    widgets, updates = list(after[0]), after[1]
+    at_rest = f"...{json.dumps(ready)}, ...(await ({updates})(values))"
+    settled = [*buttons, *widgets]
     for index, (button, inputs) in enumerate(starts):
         pressed = button.click(begin, None, [shown, *buttons], **QUIET)
         running = _queued(pressed, endpoint, inputs, shown, values, "private" if index else "public")
         # In Gradio 6, ``then`` runs only after success.
-        running.success(None, None, settled, js=f"() => {at_rest}", **QUIET)
-        running.failure(
-            None, shown, [shown, *settled], js=f"(shown) => [({EXPLAIN})(shown), ...{at_rest}]", **QUIET
-        )
+        running.success(None, widgets, settled, js=f"async (...values) => [{at_rest}]", **QUIET)
+        explained = f"async (shown, ...values) => [({EXPLAIN})(shown), {at_rest}]"
+        running.failure(None, [shown, *widgets], [shown, *settled], js=explained, **QUIET)
     stop_button.click(_stopper(stops), None, None, **QUIET)
 
 

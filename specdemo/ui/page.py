@@ -20,6 +20,7 @@ from specdemo.ui.component import PREFIX, STATIC, component
 from specdemo.ui.controls import (
     DEFAULTS,
     FIRST_SETTINGS,
+    PAGE_MODULE,
     PLAIN_SETTINGS,
     Controls,
     build_controls,
@@ -36,7 +37,7 @@ from specdemo.ui.http.sharing import FAVICON, Sharing
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.streams import Stops, error_line, session_of
 from specdemo.ui.tabs.lab import build_lab
-from specdemo.ui.tabs.play import build_play
+from specdemo.ui.tabs.play import OPENINGS, build_play
 from specdemo.ui.tabs.proof import build_proof
 from specdemo.ui.tabs.quiz import build_quiz, shown_questions
 from specdemo.ui.tabs.run import run_endpoint, wire_recalibration
@@ -51,6 +52,11 @@ HEADER = (
     '<button type="button" class="sd-skip">Skip to the run</button>'
     f'<p class="sd-claim">{CLAIM}</p></header>'
 )
+SETTINGS_AFTER_RUN = (
+    f"async (values) => (await {PAGE_MODULE}).settingsAfterRun("
+    f"{json.dumps(Controls._fields)}, {json.dumps({'repeats': DEFAULTS.repeats})}, values)"
+)
+"""A JavaScript function of the widgets' values that returns their updates when a run has ended."""
 TOOLS = '<div class="sd-header-tools"></div>'
 """The container of the stage's tools: next to the tabs, and after them in the tab order."""
 MAX_THREADS = 100
@@ -82,7 +88,9 @@ def build_page(
             with _tab("lab", render_children=True):
                 lab_stops = build_lab(service, controls.pair)
             with _tab("class", render_children=True):
-                component("class", "class/class.js", "mountClass", {"questions": shown_questions()})
+                openings = [opening._asdict() for opening in OPENINGS]
+                class_settings = {"questions": shown_questions(), "openings": openings}
+                component("class", "class/class.js", "mountClass", class_settings)
         gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)
         # A watched server drafts as it likes, so nothing can be predicted about k.
         asks = offered.default not in offered.watched
@@ -96,8 +104,8 @@ def build_page(
         _wire_starts(prediction, controls, {})
         _wire_starts(shown, controls, {})
         _wire_class_link(lessons, controls)
-        endpoint, once = run_endpoint(service, run_stops), [(controls.repeats, DEFAULTS.repeats)]
-        jobs.wire(run_stops, endpoint, [(run_button, controls)], shown, stop_button, once=once)
+        endpoint, starts = run_endpoint(service, run_stops), [(run_button, controls)]
+        jobs.wire(run_stops, endpoint, starts, shown, stop_button, after=(controls, SETTINGS_AFTER_RUN))
         wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)
         kinds = run_stops, quiz_stops, play_stops, proof_stops, lab_stops, generate_stops
@@ -175,14 +183,21 @@ def _wire_address(
 
 
 def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) -> None:
-    """When a component starts a run, set the widgets to ``base`` and its settings, and press Run."""
+    """When a component starts a run, set the widgets to ``base`` and its settings for this run."""
 
     def prepare(asked: gr.EventData) -> list[Any]:
         parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))  # the query of a link
         return widget_values({**base, **settings_from(parameters, DEFAULTS.prompt)})
 
-    prepared = starter.submit(with_refusals_shown(prepare), None, list(controls), **QUIET)
-    prepared.success(None, js="() => document.querySelector('#run').click()")
+    widgets = list(controls)
+    starter.submit(None, widgets, js=_with_values("keepSettings"), **QUIET)
+    prepared = starter.submit(with_refusals_shown(prepare), None, widgets, **QUIET)
+    prepared.success(None, widgets, js=_with_values("runWith"), **QUIET)
+
+
+def _with_values(function: str) -> str:
+    """Return JavaScript that passes a list of values to a function of ``page.js``."""
+    return f"async (...values) => {{ (await {PAGE_MODULE}).{function}(values); return []; }}"
 
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:

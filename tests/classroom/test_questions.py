@@ -124,7 +124,12 @@ def test_no_answer_is_accepted_after_voting_closes_and_it_is_measured_or_entered
         question.answer("one", {"question": 1, "answer": 0})
     question.measure()
     question.close()
-    assert question.for_students()["phase"] == Phase.CLOSED, "it ended without a measurement"
+    shown = question.for_students()
+    assert (shown["phase"], shown["failed"]) == (Phase.CLOSED, True), "it ended without a measurement"
+    question.measure()
+    question.reveal({"right": 0, "recorded": True})
+    shown = question.for_students()
+    assert (shown["failed"], shown["measured"], shown["recorded"]) == (False, False, True)
 
 
 def test_numbers_within_a_tenth_are_right():

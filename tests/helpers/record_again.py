@@ -24,6 +24,7 @@ from specdemo.records.trace import dump
 from specdemo.ui.component import STATIC
 from specdemo.ui.site import ANSWERS, PROOFS
 
+ATTEMPTS = 10
 PROOF_SETTINGS = ("proof", "prompts", "draws", "rule", "prompt")
 
 
@@ -50,10 +51,17 @@ def record_proofs(pair: Pair) -> None:
 
 
 def record_answers(pair: Pair) -> None:
-    events = (
-        event for number, question in enumerate(QUESTIONS, 1) for event in quiz_events(pair, number, question)
-    )
+    events = (event for number in range(1, len(QUESTIONS) + 1) for event in answered(pair, number))
     write(STATIC / ANSWERS, events)
+
+
+def answered(pair: Pair, number: int) -> list[Event]:
+    """Measure a question until it has a verdict, which other work on the machine may prevent."""
+    for _ in range(ATTEMPTS):
+        events = list(quiz_events(pair, number, QUESTIONS[number - 1]))
+        if events[-1]["option"] is not None:
+            return events
+    raise RuntimeError(f"question {number} had no verdict in {ATTEMPTS} attempts")
 
 
 def write(path: Path, events: Iterable[Event]) -> None:

@@ -147,6 +147,8 @@ class StandIn:
         self.gap_s = 0.0
         self.hold_at = math.inf
         """After so many rounds, points, sides or events of a proof the next waits for Stop or for more."""
+        self.ahead = 0
+        """The number of jobs before a run in the queue, which ``go_on`` ends."""
         self.fault: str | None = None
         self.served = 0
         self.ended = False
@@ -177,6 +179,9 @@ class StandIn:
 
     def _run(self, config: RunConfig, stop: Stop) -> Iterator[Event]:
         """Yield the recording as if it had run with ``config``; end it on request."""
+        if self.ahead:
+            yield {"type": "progress", "text": "In the queue", "fraction": 0.0, "ahead": self.ahead}
+            until(lambda: not self.ahead or stop(), 2 * PATIENCE_S)
         yield PREPARING
         for event in copy.deepcopy(self.replayed):
             if event["type"] == "start":
@@ -244,7 +249,7 @@ class StandIn:
 
     def go_on(self) -> None:
         """Release a held job and stop slowing it."""
-        self.gap_s, self.hold_at = 0.0, math.inf
+        self.gap_s, self.hold_at, self.ahead = 0.0, math.inf, 0
 
     def _stopped(self, stop: Stop, fault_after: int = 0) -> bool:
         """Wait as the test requested, longer than the test itself waits; return whether to end the job."""

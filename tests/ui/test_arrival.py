@@ -73,8 +73,8 @@ def test_a_run_started_before_the_recording_arrives_stays(arriving, service, the
         assert page.inner_text("[data-role=sentence]") == sentence
 
 
-@pytest.mark.parametrize("query", ["lesson=2&prompt=Once", "proof=typical", "k=99"])
-def test_a_link_to_a_lesson_a_proof_or_wrong_settings_plays_no_recording(arriving, query):
+@pytest.mark.parametrize("query", ["proof=typical", "k=99"])
+def test_a_link_to_a_proof_or_wrong_settings_plays_no_recording(arriving, query):
     page = arriving(query=query)
     page.wait_for_selector(LISTED, state="attached")
     page.wait_for_timeout(300)

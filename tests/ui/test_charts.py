@@ -189,3 +189,9 @@ def test_the_race_shows_steps_and_theme_at_once_and_plotly_waits_for_the_models(
     service.replayed = recorded("greedy")
     run_to_end(page)
     assert_at_once(len(rounds(service.replayed)))
+
+
+def test_charts_below_the_window_are_drawn_before_anybody_scrolls(open_page):
+    page = open_page()
+    page.wait_for_function(ALL_DRAWN)
+    assert page.evaluate("scrollY") == 0

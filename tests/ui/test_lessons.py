@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.pages import Pages, Visitors
-from helpers.visitor import clock, figures, press, requested, run_to_end, tokens
+from helpers.visitor import figures, press, requested, tokens
 from playwright.sync_api import expect
 
 from specdemo.records import recordings
@@ -203,24 +203,6 @@ def test_a_lesson_is_ticked_by_one_of_its_answers_only_and_stays_ticked(lesson):
     assert page.locator(".sd-dot[data-done]").count() == 4
 
 
-@pytest.mark.slow
-def test_the_first_lesson_begins_with_its_own_run_and_not_the_visitor_s(lesson):
-    page = lesson(2)
-    page.click("#tab-run-button")
-    run_to_end(page)
-    page.click("#tab-learn-button")
-    page.wait_for_selector("[data-lesson='2'][data-current]")
-    assert page.locator(".sd[data-recording]").count() == 0, "other lessons wait for a button"
-    page.click("[data-go=back]")
-    page.wait_for_selector(".sd[data-recording=five][data-focus=baseline]")
-    assert not page.locator("[data-lane=speculative]").is_visible()
-    assert page.locator(".sd[data-running]").count() == 0 and clock(page) == 0
-    page.click("#tab-run-button")
-    run_to_end(page)
-    page.click("#tab-learn-button")
-    page.wait_for_selector(".sd[data-recording=five][data-focus=baseline]")
-
-
 def test_a_live_run_has_the_lessons_settings_and_no_other_and_asks_for_no_prediction(open_page, service):
     page = open_page(query="lesson=4&k=9&drafter=prompt-lookup", predicts=True)
     button = page.locator("[data-lesson='4'] [data-run]")
@@ -230,7 +212,8 @@ def test_a_live_run_has_the_lessons_settings_and_no_other_and_asks_for_no_predic
     config = parse_config(requested(service))
     assert {key: getattr(config, key) for key in asked} == asked
     assert (config.k, config.drafter) == (DEFAULTS.k, DEFAULTS.drafter), "what the address had set is gone"
-    assert page.input_value("#prompt textarea") == asked["prompt"]
+    expect(page.locator("#prompt textarea")).to_have_value(DEFAULTS.prompt)
+    expect(page.locator("#k input[type=number]")).to_have_value("9")
 
 
 @pytest.mark.slow

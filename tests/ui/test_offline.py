@@ -1,4 +1,4 @@
-"""The offline page, which contains its run; test_share plays it in a browser."""
+"""The offline page, which contains its run; a journey plays it in a browser."""
 
 import base64
 import html.parser

@@ -241,5 +241,6 @@ def test_repeat_measures_the_shown_run_several_times_and_the_next_run_once(open_
     assert asked["repeats"] == 3
     assert all(asked[name] == first[name] for name in ("prompt", "mode", "k", "rule", "seed", "drafter"))
     page.wait_for_selector("#run:enabled")
+    expect(page.locator("#prompt textarea")).to_have_value("Another prompt")
     receive_run(page)
     assert requested(service, 3)["repeats"] == 1

@@ -46,7 +46,7 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     expect(page.locator("[data-role=pace-text]")).to_have_text("slowed for the captions")
     page.wait_for_selector("#run:enabled")
     press(page, "to-start", "phase-on")
-    for caption in ("2. Verify", "2. Verify", "3. Accept or correct. Round 1", "2. Verify"):
+    for caption in ("1. Draft", "2. Verify", "3. Accept or correct. Round 1", "1. Draft"):
         expect(page.locator(WORDS)).to_contain_text(caption)
         press(page, "phase-on")
     press(page, "round-on", "round-on")

@@ -149,6 +149,7 @@ def test_a_button_and_an_address_show_recorded_comparisons_and_a_switch_runs_one
     page.click("[data-recorded=typical]")
     page.wait_for_selector(".sd-proof[data-state=ended]:visible")
     assert "proof=typical" in page.url and page.is_visible("[data-role=recorded]")
+    assert page.is_visible("[data-recorded=other-libraries]"), "another recorded test is one press away"
     page = open_page(query="proof=other-libraries", width=390)
     page.wait_for_selector(".sd-proof[data-state=ended]:visible")
     rows = [event["row"] for event in shipped("other-libraries") if event["type"] == "row"]

@@ -1,5 +1,6 @@
 """The quiz in the browser, and the link that takes a class to a lesson or question."""
 
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,7 +11,7 @@ from helpers.visitor import FRAMES, WIDER
 from helpers.waiting import until
 from playwright.sync_api import expect
 
-from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.questions import QUESTIONS, TOO_CLOSE
 
 NUMBERS = range(1, len(QUESTIONS) + 1)
 COST = next(number for number, question in zip(NUMBERS, QUESTIONS, strict=True) if question.name == "cost")
@@ -19,6 +20,7 @@ FALLS = (planted(alpha_compared=0.4, speedup=1.6), planted(alpha_compared=0.4, s
 CLOSE = (planted(speedup=1.7), planted(speedup=1.4))
 HOSTILE = "<img src=x onerror=document.title='pwned'>${document.title='pwned'}"
 RESULT, QUESTION = f"[data-result='{COST}']", f"[data-question='{COST}']"
+MARKS = "all => all.map(label => label.dataset.measured)"
 BAR_LENGTHS = "all => all.map(bar => bar.getBoundingClientRect().width)"
 
 
@@ -86,14 +88,21 @@ def test_a_prediction_is_asked_for_then_measured_and_found_right(open_page, serv
 
 
 @pytest.mark.slow
-def test_a_close_result_has_no_verdict_and_a_wrong_prediction_counts(open_page, service):
+def test_a_close_result_gets_the_recorded_answer_and_a_wrong_prediction_counts(open_page, service):
     service.outcomes["cost"] = CLOSE
     page = quiz_page(open_page)
     predict(page, COST, 0)
     verdict = run_it(page)
-    assert (verdict.get_attribute("data-kind"), verdict.inner_text()) == ("close", "≈ No verdict.")
-    assert page.inner_text(f"{RESULT} .sd-quiz-why").startswith("Too close to call")
-    assert page.locator("[data-measured]").count() == 0
+    assert verdict.inner_text().startswith("✗ Your prediction was wrong. No verdict here; recorded answer: C")
+    expect(page.locator(f"{RESULT} .sd-quiz-why")).to_have_text(
+        re.compile(
+            f"^{re.escape(TOO_CLOSE)} Recorded on .*: {re.escape(QUESTIONS[COST - 1].options[2].why)}$"
+        )
+    )
+    assert page.locator("[data-measured]").evaluate_all(MARKS) == ["recorded"]
+    page.route("**/quiz-answers.ndjson", lambda route: route.abort())
+    page.click("#quiz-run")
+    expect(verdict).to_have_text("≈ No verdict.")
     assert score(page) == "0 of 0 predicted correctly, 1 too close to call"
     service.outcomes["cost"] = FALLS
     page.click("#quiz-run")

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { comparisonWords, estimatedSpeedup, meanAccepted, nextTry, phasesOf, PREDICTIONS, triedWords } from "../../../specdemo/ui/static/stage/prediction.js";
+import { captionAt, comparisonWords, estimatedSpeedup, meanAccepted, nextTry, phasesOf, PREDICTIONS, triedWords } from "../../../specdemo/ui/static/stage/prediction.js";
+import { smallTrace } from "./made.js";
 
 const TOTALS = { accepted_by_position: [9, 2, 1, 0], passes: 10, speedup: 1.4, alpha_compared: 0.5 };
 
@@ -51,4 +52,12 @@ test("another draft length is estimated from the times of the run and its accept
   assert.equal(estimatedSpeedup(trace, 2).toFixed(6), (2.2 / 1.3).toFixed(6), "as drafted");
   assert.equal(estimatedSpeedup(trace, 3).toFixed(6), (2.4 / 2.4).toFixed(6), "position 3 has the rate α");
   assert.equal(estimatedSpeedup(trace, 4), null, "v(5) is unknown");
+});
+
+test("a caption names the phase that the loop lights", () => {
+  const trace = smallTrace();
+  const seen = [0.2, 1, 1.5, 2.1, 3.5].map((time) => captionAt(trace, time).slice(0, 9));
+  assert.deepEqual(seen, ["1. Draft:", "1. Draft:", "2. Verify", "3. Accept", "2. Verify"]);
+  trace.closed = true;
+  assert.equal(captionAt(trace, 99), "");
 });

@@ -3,18 +3,21 @@ import { test } from "node:test";
 
 import { settingsOf } from "../../../specdemo/ui/static/learn/lessons.js";
 import { questionIn, restored, resultOf } from "../../../specdemo/ui/static/learn/quiz.js";
-import { judge, scoreWords } from "../../../specdemo/ui/static/learn/quiz_cards.js";
+import { judge, scoreWords, whyWords } from "../../../specdemo/ui/static/learn/quiz_cards.js";
 import { classLink } from "../../../specdemo/ui/static/stage/share.js";
 import { learnTables } from "../../../specdemo/ui/static/common/tables.js";
 
 learnTables({ linked: ["prompt", "k"] });
 
 const SIDE = { label: "a", figures: [{ label: "S", value: 1, text: "1.00×" }] };
+const RECORDED = { place: "a chip", option: 1, why: "Thus." };
 const QUESTIONS = [{ name: "cost", options: ["x", "y", "z"] }];
 const answer = (picked, option) => ({ picked, place: "here", sides: [SIDE, SIDE], verdict: { option, why: "So." } });
 
 test("a prediction is right, wrong, or cannot be judged", () => {
   assert.deepEqual([answer(0, 0), answer(0, 2), answer(0, null)].map(judge), ["right", "wrong", "close"]);
+  assert.deepEqual([0, 1].map((picked) => judge({ ...answer(picked, null), recorded: RECORDED })), ["wrong", "right"]);
+  assert.equal(whyWords({ ...answer(0, null), recorded: RECORDED }), "So. Recorded on a chip: Thus.");
 });
 
 test("the score counts what was called", () => {
@@ -46,9 +49,11 @@ test("a result is what the events have told so far", () => {
 
 test("answers of an earlier visit come back, and nothing that only looks like one", () => {
   const good = answer(2, null);
-  assert.deepEqual(restored(JSON.stringify({ cost: good, gone: good }), QUESTIONS), new Map([["cost", good]]));
+  const recorded = { ...good, recorded: RECORDED };
+  for (const kept of [good, recorded]) assert.deepEqual(restored(JSON.stringify({ cost: kept, gone: kept }), QUESTIONS), new Map([["cost", kept]]));
   const bad = [answer(3, 0), answer(-1, 0), answer(0, 3), answer("0", 0), answer(0, undefined), { ...good, sides: [SIDE] }];
   bad.push({ ...good, sides: [SIDE, { label: "b", figures: [{}] }] }, { ...good, place: {} }, { picked: 1 }, 3, null);
+  bad.push({ ...good, recorded: { ...RECORDED, option: 3 } }, { ...good, recorded: { option: 1 } });
   for (const cost of bad) assert.equal(restored(JSON.stringify({ cost }), QUESTIONS).size, 0, JSON.stringify(cost));
   for (const text of [null, "{", "null", "[]", "3"]) assert.equal(restored(text, QUESTIONS).size, 0);
 });

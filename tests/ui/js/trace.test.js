@@ -11,12 +11,12 @@ const near = (left, right) => assert.ok(Math.abs(left - right) < 1e-9, `${left} 
 test("a lane's state goes from proposed over verifying to settled", () => {
   const trace = smallTrace();
   const at = (time) => trace.stateAt(time).speculative;
-  assert.deepEqual(at(0), { settled: 0, proposed: 0, verifying: false });
-  assert.deepEqual(at(0.5), { settled: 0, proposed: 1, verifying: false });
-  assert.deepEqual(at(1), { settled: 0, proposed: 2, verifying: false });
-  assert.deepEqual(at(1.5), { settled: 0, proposed: 2, verifying: true });
-  assert.deepEqual(at(2.1), { settled: 1, proposed: 0, verifying: false });
-  assert.deepEqual(at(99), { settled: 2, proposed: 0, verifying: false });
+  assert.deepEqual(at(0), { settled: 0, proposed: 0, verifying: false, ended: false });
+  assert.deepEqual(at(0.5), { settled: 0, proposed: 1, verifying: false, ended: false });
+  assert.deepEqual(at(1), { settled: 0, proposed: 2, verifying: false, ended: false });
+  assert.deepEqual(at(1.5), { settled: 0, proposed: 2, verifying: true, ended: false });
+  assert.deepEqual(at(2.1), { settled: 1, proposed: 0, verifying: false, ended: false });
+  assert.deepEqual(at(99), { settled: 2, proposed: 0, verifying: false, ended: true });
 });
 
 test("both lanes are on one clock", () => {

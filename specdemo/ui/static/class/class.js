@@ -22,11 +22,11 @@ const REFUSED = [400, 413];
 
 /** Called once by the Gradio component. */
 export function mountClass({ element: host, base, settings }) {
-  new ClassTab(host.querySelector(".sd-class"), base, settings.questions);
+  new ClassTab(host.querySelector(".sd-class"), base, settings);
 }
 
 class ClassTab {
-  constructor(root, base, quiz) {
+  constructor(root, base, { questions: quiz, openings }) {
     this.root = root;
     this.base = base;
     this.roles = rolesOf(root);
@@ -40,9 +40,14 @@ class ClassTab {
       ...quiz.map((question, index) => ({ ...question, label: `Quiz question ${index + 1}: ${question.text}`, isOfQuiz: true })),
     ];
     this.questions = new ClassQuestions(this.roles, prepared, (message) => this.send(message));
-    this.games = new ClassGames(this.roles, (message) => this.send(message), () => this.fetch(this.at("game")));
-    this.roles.plan.href = new URL("class/lesson-plan.html", base).href;
+    this.games = new ClassGames(this.roles, openings, (message) => this.send(message), () => this.fetch(this.at("game")));
+    for (const role of ["plan", "plan-again"]) this.roles[role].href = new URL("class/lesson-plan.html", base).href;
+    this.page = new URL("..", base); // the address of the live page, to which the class's link belongs
+    this.roles["reach-address"].textContent = shortAddress(`${new URL(PATH, base)}/`);
     this.joinScreen = new JoinScreen(this.roles);
+    const isLocal = LOCAL_HOSTS.includes(this.page.hostname);
+    for (const role of ["reach-local", "local", "join-local"]) this.roles[role].hidden = !isLocal;
+    this.roles.reach.hidden = isLocal;
     this.onClick("open", () => this.open());
     this.onClick("copy-link", () => this.copyLink());
     this.onClick("end", () => this.end());
@@ -61,7 +66,7 @@ class ClassTab {
   }
 
   async open() {
-    this.begin(await this.fetch(new URL(PATH, this.base), { address: new URL("..", this.base).href }));
+    this.begin(await this.fetch(new URL(PATH, this.base), { address: this.page.href }));
   }
 
   begin(room) {
@@ -75,8 +80,6 @@ class ClassTab {
     roles.link.textContent = room.link;
     roles.address.textContent = shortAddress(room.link);
     this.joinScreen.fill(room);
-    const isLocal = LOCAL_HOSTS.includes(new URL(room.link).hostname);
-    for (const role of ["local", "join-local"]) roles[role].hidden = !isLocal;
     this.relay = null;
     this.waiting = []; // messages of the teacher that have not reached the server yet
     this.isFirst = true;
@@ -248,13 +251,18 @@ function shortAddress(link) {
 const PHASE_WORDS = { open: "Students are writing the next words.", judging: "Time is up. The target is verifying the drafts…" };
 
 class ClassGames {
-  /** `send` posts a message to the class; `fetchGame()` resolves to the game in the form that students get. */
-  constructor({ "game-form": form, game }, send, fetchGame) {
+  /**
+   * `openings`: example texts, each with `label` and `text`. `send` posts a message to the class; `fetchGame()` resolves
+   * to the game in the form that students get.
+   */
+  constructor({ "game-form": form, game, opening }, openings, send, fetchGame) {
     this.form = form;
     this.root = game;
     this.send = send;
     this.fetchGame = fetchGame;
     this.shown = "";
+    opening.append(...openings.map(({ label, text }) => new Option(label, text)));
+    opening.addEventListener("change", () => (form.elements.text.value = opening.value));
     onSubmit(form, () => {
       const { text, seconds, drafts } = form.elements;
       send({ type: "play", text: text.value, seconds: Number(seconds.value), open_drafts: drafts.checked });

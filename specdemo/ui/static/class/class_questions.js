@@ -3,7 +3,7 @@
 import { absentWords, answerList, numberIn, resultWords } from "./class_results.js";
 import { button, element, onSubmit, replaceParts, write } from "../common/dom.js";
 import { mountTab } from "../common/page.js";
-import { LETTERS, progressLine, tableOf } from "../learn/quiz_cards.js";
+import { LETTERS, optionOf, progressLine, tableOf, whyWords } from "../learn/quiz_cards.js";
 import { saveFile } from "../stage/share.js";
 
 const MAX_QUOTED = 120; // characters of the prompt in a question
@@ -80,9 +80,10 @@ export class ClassQuestions {
 
   measured({ name, result }) {
     if (!this.isMeasured(name)) return;
-    const { verdict, error, sides } = result;
+    const { verdict, recorded, error, sides } = result;
     this.measurement = verdict ? result : null;
-    if (verdict) this.send({ type: "reveal", right: verdict.option, why: verdict.why, figures: sides ? figureWords(sides) : verdict.why });
+    const figures = sides ? figureWords(sides) : verdict?.why;
+    if (verdict) this.send({ type: "reveal", right: optionOf(result), recorded: Boolean(recorded), why: whyWords(result), figures });
     else this.send({ type: "close" });
     if (error) write(this.roles.said, error);
   }
@@ -114,6 +115,8 @@ export class ClassQuestions {
       this.counts.replaceChildren(answerList(question), ...(question.phase === "revealed" ? [] : [count]));
     }
     if (isNext) (question ? asked : form).scrollIntoView({ block: "nearest" });
+    // The measurement ended with the page that made it: this page was reloaded, or it is another window.
+    if (question?.phase === "measuring" && !this.measurement) this.send({ type: "close" });
   }
 
   /** Prepare the page for the next question, which may not have been asked yet. */
@@ -133,8 +136,7 @@ export class ClassQuestions {
     this.showMeasurement();
     const buttons = element("p", "sd-class-buttons");
     if (phase === "open") buttons.append(this.sender("Close voting", { type: "close" }));
-    // After a reload of this page, a measurement that has begun goes on without it.
-    if (phase === "closed" || (phase === "measuring" && !this.measurement)) buttons.append(...this.waysToReveal());
+    if (phase === "closed") buttons.append(...this.waysToReveal());
     buttons.append(this.sender(phase === "revealed" ? "Next question" : "Skip question", { type: "dismiss" }));
     const { asked } = this.roles;
     asked.dataset.phase = phase;

@@ -4,6 +4,7 @@ import { element } from "../common/dom.js";
 import { acceptedCount, readingOrder, verdictSpan } from "../play/play_board.js";
 import { LETTERS } from "../learn/quiz_cards.js";
 import { Pieces, tokenSpan } from "../stage/tokens.js";
+import { sum } from "../stage/charts.js";
 import { share } from "../common/words.js";
 
 const MAX_BEST = 12;
@@ -21,10 +22,11 @@ export function answerWords({ kind, options }, answer) {
 
 /** The result of a revealed question in words. */
 export function resultWords(question) {
-  const { right, right_answers: count, answered, tolerance } = question;
+  const { right, right_answers: count, answered, tolerance, measured, recorded } = question;
   if (right === null) return "No verdict.";
   const within = tolerance ? ` (within ${share(tolerance)})` : "";
-  return `${question.measured ? "Measured" : "Answer"}: ${answerWords(question, right)}. ${count} of ${answered} were right${within}.`;
+  const source = measured ? "Measured" : recorded ? "No verdict here; recorded answer" : "Answer";
+  return `${source}: ${answerWords(question, right)}. ${count} of ${answered} were right${within}.`;
 }
 
 /**
@@ -34,6 +36,7 @@ export function resultWords(question) {
 export function answerList({ bars, options, kind, phase, right }) {
   const shown = bars ?? options.map((label) => ({ label }));
   const longest = Math.max(1, ...shown.map(({ count }) => count ?? 0));
+  const total = sum(shown.map(({ count }) => count ?? 0));
   const rows = shown.map(({ label, count }, index) => {
     const isChoice = kind === "choice";
     const text = element("span", "sd-answer-text", ...(isChoice ? [element("b", "", LETTERS[index]), " "] : []), label);
@@ -41,7 +44,7 @@ export function answerList({ bars, options, kind, phase, right }) {
     if (bars) {
       const bar = element("i", "");
       bar.style.width = `${(100 * count) / longest}%`;
-      row.append(element("span", "sd-answer-bar", bar), element("b", "sd-answer-count", String(count)));
+      row.append(element("span", "sd-answer-bar", bar), element("b", "sd-answer-count", total ? `${count} (${share(count / total)})` : "0"));
     }
     if (isChoice && phase === "revealed" && right === index) row.dataset.right = "true";
     return row;

@@ -214,10 +214,10 @@ class Asked {
   }
 
   statusWords() {
-    const { phase, answered } = this.question;
+    const { phase, answered, failed } = this.question;
     if (phase === "open") return this.picked === null ? "" : `${this.answerSentence()} You can change your answer until voting closes.`;
     const closed = `Voting is closed (answers: ${answered}).`;
-    if (phase === "closed") return `${closed} Wait for the result.`;
+    if (phase === "closed") return `${closed} ${failed ? "The measurement failed; wait for your teacher." : "Wait for the result."}`;
     if (phase === "measuring") return `${closed} The teacher’s page is measuring the answer now.`;
     return ({ right: "✓ You were right. ", wrong: "✗ You were wrong. " }[this.outcome] ?? "") + resultWords(this.question);
   }

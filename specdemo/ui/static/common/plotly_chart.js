@@ -1,5 +1,6 @@
 // The use of Plotly by all charts: it is loaded once, and gets our buttons, theme and sizes. Also a single chart.
 
+import { button, element } from "./dom.js";
 import { named } from "../stage/tokens.js";
 
 /** The width below which a chart uses Python's `narrow` layout. */
@@ -28,6 +29,20 @@ export async function drawFigure(plotly, node, { data, layout }) {
   // Plotly moves axis titles out of the way of labels, whose size it sometimes measures wrongly. Our titles need no
   // move.
   for (const title of node.querySelectorAll("[class^=g-y][class$=title]")) title.removeAttribute("transform");
+  if (!node.querySelector(".sd-save")) node.append(element("span", "sd-save", saver(plotly, node, "png"), saver(plotly, node, "svg")));
+}
+
+/** A button that saves a chart as a file of this format. */
+function saver(plotly, node, format) {
+  const made = button("sd-button", format.toUpperCase(), () => {
+    const { width, height, title } = node.layout;
+    const words = title?.text ?? node.getAttribute("aria-label");
+    const filename = `specdemo-${words.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`;
+    plotly.downloadImage(node, { format, width, height, filename, scale: format === "png" ? 2 : 1 });
+  });
+  made.setAttribute("aria-label", `Save this chart as ${format.toUpperCase()}`);
+  made.title = `Save this chart as ${format.toUpperCase()}`;
+  return made;
 }
 
 /** The current theme of the page, as the key of the figures for that theme. */

@@ -129,6 +129,13 @@ export function ownStatus(round) {
   return round.drafted.length ? round.emission.status : "";
 }
 
+/** The numbers of rejected and discarded tokens of a round, in words, such as "1 rejected, 2 discarded". */
+export function discardWords({ drafted }) {
+  const lost = drafted.filter(({ status }) => status === "discarded").map(statusName);
+  const counts = ["rejected", "discarded"].map((name) => [lost.filter((one) => one === name).length, name]);
+  return counts.filter(([count]) => count).map((one) => one.join(" ")).join(", ");
+}
+
 /** True if a rule accepts at random, so that a rejection has a residual distribution. */
 export function hasResidual(rule) {
   return RULES[rule].corrected !== undefined;

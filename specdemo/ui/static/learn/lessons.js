@@ -11,7 +11,6 @@ import { stageOfPage } from "../stage/stage.js";
 const SEEN_KEY = "specdemo-lessons";
 const DONE_KEY = "specdemo-tasks";
 const QUIZ = "quiz";
-const STAGE_POLL_MS = 50;
 
 /** Called once by the Gradio component. */
 export function mountLessons({ element: host, trigger }) {
@@ -44,28 +43,31 @@ class Lessons {
     document.addEventListener("sd-moment", ({ detail }) => this.follow(detail));
     this.tickTasks();
     this.go(lessonIn(location.search, this.names), false);
-    this.followVisibility();
+    // A class link may name a recording, which then has the stage in place of the lesson's.
+    const asked = new URLSearchParams(location.search);
+    this.isStageTaken = asked.has("lesson") && asked.has("trace");
+    this.followTabs();
   }
 
-  /** Show the lesson's own run whenever the tab opens. */
-  followVisibility() {
-    let wasVisible = false;
+  /** Give the stage to the current lesson when the tab opens, and back to the visitor's run when the tab Run opens. */
+  followTabs() {
     const follow = () => {
-      const isVisible = this.root.checkVisibility();
-      if (isVisible && !wasVisible) this.setStage();
-      wasVisible = isVisible;
+      const { tab } = document.body.dataset;
+      if (tab === "learn" && !stageOfPage().lent) this.setStage();
+      if (tab === "run") stageOfPage().giveBack();
     };
-    new ResizeObserver(follow).observe(this.root);
+    new MutationObserver(follow).observe(document.body, { attributeFilter: ["data-tab"] });
+    if (stageOfPage()) follow();
   }
 
-  /** Replace the visitor's earlier run on the stage with the run that the lesson begins with, if it has one. */
+  /** Show what the lesson begins with: `data-opens` is an input of `Stage.present`, and may limit the lesson's topic. */
   setStage() {
+    if (this.isStageTaken) return void (this.isStageTaken = false);
     const page = this.pages[this.current];
     const { opens } = page.dataset;
-    if (!opens || this.root.hasAttribute("data-busy")) return;
-    const stage = stageOfPage();
-    if (stage) stage.present(JSON.parse(opens), topicOf(page));
-    else setTimeout(() => this.setStage(), STAGE_POLL_MS);
+    if (!opens) return;
+    const { topic, ...shown } = JSON.parse(opens);
+    stageOfPage().present(shown, { ...topicOf(page), ...topic });
   }
 
   /** Show the lessons' Stop button while a run can be stopped; `stop` is the Stop button of the page. */
@@ -197,8 +199,10 @@ export class Tasks {
 /** Copy a link for a class: to the current lesson, with the prompt and settings in the page's widgets. */
 export async function copyClassLink(names, values) {
   const lesson = document.querySelector(".sd-learn").dataset.at;
+  const { opens = "{}" } = document.querySelector(".sd-learn [data-current]").dataset;
   const question = lesson === QUIZ ? document.querySelector(".sd-quiz").dataset.at : null;
-  const recording = question ? null : stageOfPage()?.recording;
+  const shown = question ? null : stageOfPage()?.recording;
+  const recording = shown === JSON.parse(opens).recording ? null : shown; // the lesson brings its own
   const link = classLink(location.href, { lesson, question }, settingsOf(names, values), recording);
   const told = document.querySelector("[data-role=class-told]");
   try {

@@ -1,16 +1,17 @@
 // The quiz: visitors predict an answer, then run it. The events of the run show which option is right.
 
 import { element, recall, remember, rolesOf } from "../common/dom.js";
-import { GrowingLines } from "../common/ndjson.js";
+import { GrowingLines, parseEvents } from "../common/ndjson.js";
 import { noteLesson } from "../common/page.js";
-import { QuestionCard, ResultCard, scoreWords, verdictWords } from "./quiz_cards.js";
+import { QuestionCard, ResultCard, scoreWords, verdictWords, whyWords } from "./quiz_cards.js";
 
 const KEY = "specdemo-quiz";
+const RECORDED = "learn/quiz-answers.ndjson";
 const parts = {};
 
 /** Called once by the Gradio component of the questions. */
-export function mountQuestions({ element: host, settings }) {
-  join({ asking: host.querySelector(".sd-quiz"), questions: settings.questions });
+export function mountQuestions({ element: host, base, settings }) {
+  join({ asking: host.querySelector(".sd-quiz"), questions: settings.questions, base });
 }
 
 /** Called once by the Gradio component of the results; its value has the events of a run. */
@@ -35,9 +36,18 @@ export function questionIn(search, count) {
   return Number.isInteger(named) && named >= 1 && named <= count ? named - 1 : null;
 }
 
+/** The events with which the question `number` was answered by the built-in models, as NDJSON. */
+export async function recordedAnswer(base, number) {
+  const response = await fetch(new URL(RECORDED, base));
+  if (!response.ok) throw new Error(`status ${response.status}`);
+  const lines = (await response.text()).split(/(?<=\n)/);
+  return lines.filter((line) => JSON.parse(line).question === number).join("");
+}
+
 class Quiz {
-  constructor({ asking, telling, questions, follow }) {
+  constructor({ asking, telling, questions, base, follow }) {
     this.questions = questions;
+    this.base = base;
     this.root = asking;
     this.roles = { ...rolesOf(asking), ...rolesOf(telling) };
     this.answers = restored(recall(KEY), questions); // the answers by the names of their questions
@@ -160,20 +170,36 @@ class Quiz {
       this.measured[this.running].showProgress(result);
       return this.announceProgress();
     }
-    announceMeasured(this.questions[this.running].name, result);
-    // Without a prediction, it was measured for a class only.
-    if (this.asked[this.running].picked === null) this.show(this.running);
-    else this.keep(this.running, result);
+    this.conclude(this.running, result);
   }
 
-  keep(index, { place, sides, verdict }) {
+  /** Show and announce a result with a verdict; if no option was measured, together with the recorded answer. */
+  async conclude(index, result) {
+    const recorded = result.verdict.option === null ? await this.recorded(index + 1) : null;
+    announceMeasured(this.questions[index].name, { ...result, recorded });
+    // Without a prediction, it was measured for a class only.
+    if (this.asked[index].picked === null) this.show(index);
+    else this.keep(index, { ...result, recorded });
+  }
+
+  /** The recorded answer to the question `number`, as `{ place, option, why }`; null if it does not load. */
+  async recorded(number) {
+    try {
+      const { place, verdict } = resultOf(parseEvents(await recordedAnswer(this.base, number)));
+      return { place, ...verdict };
+    } catch {
+      return null;
+    }
+  }
+
+  keep(index, { place, sides, verdict, recorded }) {
     const question = this.questions[index];
-    const answer = { picked: this.asked[index].picked, place, sides, verdict };
+    const answer = { picked: this.asked[index].picked, place, sides, verdict, recorded };
     this.answers.set(question.name, answer);
     this.store();
     this.show(index);
     const { head, words } = verdictWords(answer, question.options);
-    this.roles["quiz-live"].textContent = `${head} ${words} ${verdict.why}`;
+    this.roles["quiz-live"].textContent = `${head} ${words} ${whyWords(answer)}`;
   }
 
   /** Show everything that depends on the answer to a question. */
@@ -209,7 +235,7 @@ class Quiz {
 
 /**
  * Dispatch the result so far of measuring the question `name`: its `progress`, `sides`, `verdict` and `error`, see
- * `resultOf`. A class listens to both events.
+ * `resultOf`, and `recorded`, see `Quiz.recorded`. A class listens to both events.
  */
 export function announceMeasuring(name, result) {
   document.dispatchEvent(new CustomEvent("sd-measuring", { detail: { name, result } }));
@@ -234,7 +260,7 @@ export function resultOf(events) {
 }
 
 /**
- * The stored answers `{ picked, place, sides, verdict }` by the names of their questions; invalid ones are left out.
+ * The stored answers `{ picked, place, sides, verdict, recorded }` by the names of their questions; invalid ones are left out.
  */
 export function restored(text, questions) {
   let kept = {};
@@ -251,8 +277,9 @@ function fits(answer, count) {
   const isOption = (index) => Number.isInteger(index) && index >= 0 && index < count;
   const isFigure = (figure) => typeof figure?.label === "string" && typeof figure.text === "string";
   const isSide = (side) => typeof side?.label === "string" && Array.isArray(side.figures) && side.figures.every(isFigure);
-  const { picked, place, sides, verdict } = answer ?? {};
+  const { picked, place, sides, verdict, recorded = null } = answer ?? {};
   const isJudged = verdict && (verdict.option === null || isOption(verdict.option)) && typeof verdict.why === "string";
+  const isRecorded = recorded === null || (isOption(recorded.option) && [recorded.place, recorded.why].every((words) => typeof words === "string"));
   const isMeasured = Array.isArray(sides) && sides.length === 2 && sides.every(isSide);
-  return Boolean(isOption(picked) && typeof place === "string" && isJudged && isMeasured);
+  return Boolean(isOption(picked) && typeof place === "string" && isJudged && isRecorded && isMeasured);
 }

@@ -6,17 +6,29 @@ export const LETTERS = "ABCDEF";
 const HEADS = { right: "Your prediction was right.", wrong: "Your prediction was wrong.", close: "No verdict." };
 const SIGNS = { right: "✓", wrong: "✗", close: "≈" };
 
-/** The outcome of a prediction: "right", "wrong", or "close" if the figures are too close to decide. */
-export function judge({ picked, verdict }) {
-  if (verdict.option === null) return "close";
-  return verdict.option === picked ? "right" : "wrong";
+/** The measured option, else the one of the recorded answer; null without both. */
+export function optionOf({ verdict, recorded }) {
+  return verdict.option ?? recorded?.option ?? null;
 }
 
-/** The outcome of a prediction (`kind`), a heading (`head`) and `words` about the measurement. */
+/** The explanation of a result. That of a recorded answer says so. */
+export function whyWords({ verdict, recorded }) {
+  return recorded ? `${verdict.why} Recorded on ${recorded.place}: ${recorded.why}` : verdict.why;
+}
+
+/** The outcome of a prediction: "right", "wrong", or "close" if there is no answer to compare it with. */
+export function judge(answer) {
+  const option = optionOf(answer);
+  if (option === null) return "close";
+  return option === answer.picked ? "right" : "wrong";
+}
+
+/** The outcome of a prediction (`kind`), a heading (`head`) and `words` about the measured or recorded answer. */
 export function verdictWords(answer, options) {
   const kind = judge(answer);
-  const { option } = answer.verdict;
-  const measured = kind === "close" ? "" : `Measured: ${LETTERS[option]}, “${options[option]}”.`;
+  const option = optionOf(answer);
+  const source = answer.recorded ? "No verdict here; recorded answer" : "Measured";
+  const measured = kind === "close" ? "" : `${source}: ${LETTERS[option]}, “${options[option]}”.`;
   const words = kind === "wrong" ? `${measured} You chose ${LETTERS[answer.picked]}.` : measured;
   return { kind, head: HEADS[kind], words };
 }
@@ -62,10 +74,13 @@ export class QuestionCard {
     else this.dot.removeAttribute("aria-current");
   }
 
-  /** Mark the measured option and the outcome of the prediction, if there is an answer. */
+  /** Mark the measured or recorded option and the outcome of the prediction, if there is an answer. */
   show(answer) {
-    const labels = this.choice.querySelectorAll("label");
-    labels.forEach((label, place) => label.toggleAttribute("data-measured", answer?.verdict.option === place));
+    const marked = answer ? optionOf(answer) : null;
+    this.choice.querySelectorAll("label").forEach((label, place) => {
+      if (place === marked) label.dataset.measured = answer.recorded ? "recorded" : "measured";
+      else delete label.dataset.measured;
+    });
     const outcome = answer && judge(answer);
     if (outcome) this.dot.dataset.outcome = outcome;
     else delete this.dot.dataset.outcome;
@@ -112,14 +127,14 @@ export class ResultCard {
   }
 
   finished(answer) {
-    const { sides, verdict, place } = answer;
+    const { sides, place } = answer;
     const { kind, head, words } = verdictWords(answer, this.options);
     const said = element("p", "sd-quiz-verdict", element("b", "", `${SIGNS[kind]} ${head}`), ` ${words}`);
     said.dataset.kind = kind;
     const foot = element("footer", "", element("span", "", `Measured on ${place}.`));
     if (this.onNext) foot.append(button("sd-button", "Next question ›", this.onNext));
     const heading = element("h4", "", `Question ${this.number}`);
-    return [heading, tableOf(sides), said, element("p", "sd-quiz-why", verdict.why), foot];
+    return [heading, tableOf(sides), said, element("p", "sd-quiz-why", whyWords(answer)), foot];
   }
 }
 

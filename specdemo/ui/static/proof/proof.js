@@ -150,7 +150,8 @@ class ProofView {
   }
 
   notice(shown) {
-    for (const role of ["hint", "progress", "error", "verdict"]) this.roles[role].hidden = role !== shown;
+    for (const role of ["progress", "error", "verdict"]) this.roles[role].hidden = role !== shown;
+    this.roles.hint.hidden = shown === "progress";
   }
 
   showSamples(event) {

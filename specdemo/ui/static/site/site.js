@@ -5,11 +5,10 @@ import { mountFooter } from "../common/footer.js";
 import { mountLab } from "../lab/lab.js";
 import { mountLessons } from "../learn/lessons.js";
 import { mountProof } from "../proof/proof.js";
-import { askedQuestion, mountQuestions, mountResults } from "../learn/quiz.js";
+import { askedQuestion, mountQuestions, mountResults, recordedAnswer } from "../learn/quiz.js";
 import { mount, stageOfPage } from "../stage/stage.js";
 
 const HINT = "Choose a recording. The upper lane uses draft tokens; the lower lane is the target alone.";
-const ANSWERS = "learn/quiz-answers.ndjson";
 const NO_ANSWER = { type: "error", message: "The recorded answer did not load. Try again." };
 
 const base = new URL("../", import.meta.url).href;
@@ -83,14 +82,7 @@ function mountQuiz() {
   document.getElementById("quiz-run").addEventListener("click", async () => {
     stop.disabled = false;
     results.value = "";
-    results.value = await recordedAnswer(...askedQuestion()).catch(() => `${JSON.stringify(NO_ANSWER)}\n`);
+    results.value = await recordedAnswer(base, ...askedQuestion()).catch(() => `${JSON.stringify(NO_ANSWER)}\n`);
     stop.disabled = true;
   });
-}
-
-async function recordedAnswer(number) {
-  const response = await fetch(new URL(ANSWERS, base));
-  if (!response.ok) throw new Error(`status ${response.status}`);
-  const lines = (await response.text()).split(/(?<=\n)/);
-  return lines.filter((line) => JSON.parse(line).question === number).join("");
 }

@@ -111,6 +111,7 @@ export class RoundFlow {
   clear() {
     clearTimeout(this.timer);
     this.box.replaceChildren();
+    this.box.dir = "auto";
     this.nodes = [];
     this.first = 0; // nodes[first] .. nodes[shown - 1] are in the page
     this.shown = 0;
@@ -165,17 +166,17 @@ export class RoundFlow {
     if (front === this.first) return;
     if (front < this.first) {
       const added = fragmentOf(this.nodes, front, Math.min(this.first, this.shown));
-      this.nodes[this.first].element.style.marginLeft = "";
+      this.nodes[this.first].element.style.marginInlineStart = "";
       if (this.nodes[this.first].element.isConnected) this.nodes[this.first].element.before(added);
       else this.box.append(added);
     } else {
       for (let index = this.first; index < Math.min(front, this.shown); index += 1) this.nodes[index].element.remove();
-      this.nodes[this.first].element.style.marginLeft = "";
+      this.nodes[this.first].element.style.marginInlineStart = "";
     }
     this.first = front;
     this.shown = Math.max(this.shown, front);
     if (this.head) this.head.hidden = front > 0;
-    if (front > 0) this.nodes[front].element.style.marginLeft = `${-this.starts.get(front)}px`;
+    if (front > 0) this.nodes[front].element.style.marginInlineStart = `${-this.starts.get(front)}px`;
   }
 
   /** The number of rounds that will not move; in later rounds, discarded tokens may still shrink to a tick. */
@@ -186,10 +187,14 @@ export class RoundFlow {
   }
 
   measure() {
-    const edge = this.box.getBoundingClientRect().left + parseFloat(getComputedStyle(this.box).paddingLeft);
+    const { direction, paddingLeft } = getComputedStyle(this.box);
+    this.box.dir = direction; // the start of the text, which decides it, may leave the page
+    const side = direction === "rtl" ? "right" : "left";
+    const padding = parseFloat(paddingLeft) * (direction === "rtl" ? -1 : 1);
+    const edge = this.box.getBoundingClientRect()[side] + padding;
     const steady = this.steady;
     for (let index = this.measured; index < steady; index += 1) {
-      const hanging = hangingSpace(this.nodes[index].kept[0], edge);
+      const hanging = hangingSpace(this.nodes[index].kept[0], side, edge);
       if (hanging !== null) this.starts.set(index, hanging);
     }
     this.measured = Math.max(this.measured, steady);
@@ -197,11 +202,11 @@ export class RoundFlow {
 }
 
 /** The width of a token's leading space, which hangs at the end of the line above; null if the token starts no line. */
-function hangingSpace(token, edge) {
+function hangingSpace(token, side, edge) {
   const rects = token?.getClientRects() ?? [];
   if (!rects.length) return null;
-  if (Math.abs(rects[0].left - edge) <= EDGE_PX) return 0;
-  const wraps = rects.length === 2 && Math.abs(rects[1].left - edge) <= EDGE_PX;
+  if (Math.abs(rects[0][side] - edge) <= EDGE_PX) return 0;
+  const wraps = rects.length === 2 && Math.abs(rects[1][side] - edge) <= EDGE_PX;
   return wraps && token.textContent.startsWith(" ") ? rects[0].width : null;
 }
 

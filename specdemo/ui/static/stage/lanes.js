@@ -27,6 +27,7 @@ export class LaneView {
     this.flow.clear();
     this.rounds = []; // every RoundNode built so far
     this.settled = 0; // the number of rounds that show their verdict
+    this.ended = false;
     this.pending = null; // the round that waits for its verdict
     this.divergence = null;
     this.selected = null;
@@ -37,12 +38,15 @@ export class LaneView {
     const prompt = element("span", "sd-prompt");
     prompt.dataset.mode = mode;
     fill(prompt, text, false);
-    if (mode === "chat") prompt.title = text;
+    if (mode === "chat") {
+      prompt.title = text;
+      prompt.dir = "auto"; // so that it does not decide the direction of the answer
+    }
     this.flow.setHead(prompt);
   }
 
   /** Draw the lane in the state of `LaneTrace.stateAt`, at the time of `player`. */
-  show(entries, { settled, proposed, verifying }, player) {
+  show(entries, { settled, proposed, verifying, ended }, player) {
     const wanted = settled + (proposed || verifying ? 1 : 0);
     const firstChanged = Math.min(this.settled, settled);
     const isNew = settled === this.settled + 1;
@@ -50,11 +54,13 @@ export class LaneView {
     if (this.pending !== this.rounds[settled] || !verifying) this.sweep.clear();
     this.flow.show(this.rounds, wanted, this.following);
     for (let index = firstChanged; index < settled; index += 1) this.rounds[index].settle();
-    if (settled !== this.settled) this.shrinkOld(firstChanged, settled, isNew && isUnhurried(entries[settled - 1], player));
+    const isMoving = isNew && isUnhurried(entries[settled - 1], player);
+    if (settled !== this.settled || ended !== this.ended) this.shrinkOld(firstChanged, settled, ended, isMoving);
     this.pending = wanted > settled ? this.rounds[settled] : null;
     this.pending?.pend(proposed, verifying);
     this.verifying = verifying;
     this.settled = settled;
+    this.ended = ended;
   }
 
   /** Show the current target pass as a bar over its tokens. It is not part of `show`, because it reads the layout. */
@@ -63,12 +69,13 @@ export class LaneView {
     this.sweep.show(this.verifying ? this.pending : null, this.box, player);
   }
 
-  shrinkOld(firstChanged, settled, moving) {
+  // A lane that has ended shows only its text, so that the lanes look the same where their texts are.
+  shrinkOld(firstChanged, settled, ended, moving) {
     for (let index = Math.max(0, firstChanged - KEPT_OPEN); index < settled; index += 1) {
-      this.rounds[index].fold(index < settled - KEPT_OPEN);
+      this.rounds[index].fold(ended || index < settled - KEPT_OPEN);
     }
     this.rounds[this.settled - 1]?.markLatest(false);
-    this.rounds[settled - 1]?.markLatest(true, moving);
+    if (!ended) this.rounds[settled - 1]?.markLatest(true, moving);
   }
 
   build(entries, wanted) {

@@ -6,6 +6,7 @@ import { BASELINE } from "./trace.js";
 
 const ROLES = ["hint", "progress", "error", "closing"];
 const GAP_MS = 2000;
+const MEANWHILE = ". Meanwhile, a recorded run plays.";
 const FIRST_ROUND = "The draft model proposes tokens; the target verifies all proposed tokens in one pass.";
 
 /** The one notice above the lanes: a hint, progress, an error, or the closing sentence. */
@@ -25,10 +26,12 @@ export class Notice {
     this.invitation = null;
   }
 
-  wait({ text, fraction }) {
+  /** Show a `progress` event; `isReplaying` is true if a recording plays meanwhile. */
+  wait(event, isReplaying = false) {
     this.isWaiting = true;
-    this.roles["progress-text"].textContent = text;
-    this.bar.value = fraction;
+    this.latest = event;
+    this.roles["progress-text"].textContent = isReplaying ? event.text + MEANWHILE : event.text;
+    this.bar.value = event.fraction;
   }
 
   fail(message) {

@@ -1,7 +1,7 @@
 // The replay of a run: its clock, the controls of the clock, and the keys of the page.
 
 import { button, element, recall, remember } from "../common/dom.js";
-import { SPECULATIVE } from "./trace.js";
+import { BASELINE } from "./trace.js";
 
 const MAX_FRAME_S = 0.1; // longer gaps are cut, so that a tab that was hidden resumes where it was
 const LIVE_FRAME_MS = 100; // the time between two drawings while models run
@@ -204,10 +204,10 @@ export class Transport {
     on("play", (player) => player.toggle());
     on("to-start", (player) => player.seek(0));
     on("to-end", (player) => player.seekEnd());
-    on("round-back", (player, trace) => player.step(trace.roundStops(), -1));
-    on("round-on", (player, trace) => player.step(trace.roundStops(), 1));
-    on("phase-back", (player, trace) => player.step(trace.phaseStops(), -1));
-    on("phase-on", (player, trace) => player.step(trace.phaseStops(), 1));
+    on("round-back", (player, trace) => player.step(trace.roundStops(stage.steppedLane), -1));
+    on("round-on", (player, trace) => player.step(trace.roundStops(stage.steppedLane), 1));
+    on("phase-back", (player, trace) => player.step(trace.phaseStops(stage.steppedLane), -1));
+    on("phase-on", (player, trace) => player.step(trace.phaseStops(stage.steppedLane), 1));
     roles.scrub.addEventListener("input", () => {
       const [time, frontier] = [Number(roles.scrub.value), stage.trace.frontier()];
       stage.player.pause();
@@ -233,15 +233,15 @@ export class Transport {
     this.pace = NAMED_PACES.includes(radio.value) ? radio.value : Number(radio.value);
   }
 
-  /** `settled`: the number of speculative rounds that have been played. */
+  /** `settled`: the number of rounds that have been played, in the lane that the steps follow. */
   showTime(settled) {
     const { scrub, clock } = this.roles;
-    const { player, trace } = this.stage;
+    const { player, trace, steppedLane } = this.stage;
     const frontier = trace.frontier();
     if (scrub.max !== String(frontier)) scrub.max = frontier;
     scrub.value = player.time;
-    const rounds = trace.entries(SPECULATIVE).length;
-    clock.textContent = trace.closed ? `round ${settled} of ${rounds}` : `round ${settled}`;
+    const played = `${steppedLane === BASELINE ? "pass" : "round"} ${settled}`;
+    clock.textContent = trace.closed ? `${played} of ${trace.entries(steppedLane).length}` : played;
     scrub.setAttribute("aria-valuetext", `${player.time.toFixed(2)} s of ${frontier.toFixed(2)}`);
   }
 

@@ -32,7 +32,8 @@ export class Plots {
     this.stale = new Set();
     this.changedAt = new Map();
     this.inSight = new Set();
-    this.touched = new Set(); // charts that are visible at least in part; they are drawn once, so that none stays empty
+    this.touched = new Set(); // charts that are visible at least in part
+    this.isIdle = false; // true once the browser has had time: then all charts are drawn once, so that none is empty
     this.sizes = new Map();
     this.drawnOf = new Map(); // maps each chart to the run that Plotly has drawn
     this.zoomable = null; // the axes of the live chart that Plotly has drawn; a visitor may have zoomed them
@@ -114,6 +115,10 @@ export class Plots {
     try {
       this.plotly = await loadPlotly(this.base);
       this.plan();
+      (window.requestIdleCallback ?? setTimeout)(() => {
+        this.isIdle = true;
+        this.plan();
+      });
     } catch {
       for (const [name, node] of this.nodes) if (name !== LIVE) node.textContent = "The charts did not load. Reload the page.";
     }
@@ -137,7 +142,7 @@ export class Plots {
 
   due() {
     if (!this.plotly || document.hidden || sharesProcessor()) return [];
-    const seen = (name) => this.inSight.has(name) || (this.touched.has(name) && !this.isDrawn(name));
+    const seen = (name) => this.inSight.has(name) || (!this.isDrawn(name) && (this.isIdle || this.touched.has(name)));
     return [...this.stale].filter((name) => seen(name) && this.sizes.has(name));
   }
 
@@ -190,6 +195,13 @@ export class Plots {
     if (isNew && BY_ROUND.includes(name)) {
       node.on("plotly_click", ({ points }) => this.click(points[0].x - 1));
     }
+  }
+
+  /** The address of a picture of a chart in another size. */
+  async pictureOf(name, size) {
+    this.plotly ??= await loadPlotly(this.base);
+    const { data, layout } = this.contents.figure(name);
+    return this.plotly.toImage({ data, layout }, { format: "png", scale: 2, ...size });
   }
 
   isDrawn(name) {

@@ -16,6 +16,7 @@ const SHORT = 1; // the draft length to try after a slow run
 const LONG = 12; // and after a fast one
 const MARGIN = 1.1; // relative difference in speed of two identical runs on a busy machine
 const BUSY = "Another run is in progress; wait until that run ends.";
+const UNFINISHED = "The measurement was stopped. Press “Measure it” to repeat it.";
 const SETUP = `Draft length k = ${LENGTH}.`;
 
 /** The questions of the card, which a class can be asked too. `option(totals)` is the index of the measured option. */
@@ -111,7 +112,6 @@ export function estimatedSpeedup(trace, length) {
 const TOURED_ROUNDS = 2;
 const PHASE_S = { prompt: 1, draft: 2.2, verify: 2, verdict: 3 };
 const CAPTIONS = {
-  prompt: () => "",
   draft: ({ drafted }) => `1. Draft: the draft model writes ${drafted.length} tokens, one after another.`,
   verify: ({ drafted }) => `2. Verify: the target checks all ${drafted.length} in one pass.`,
   verdict: (round) => `3. Accept or correct. ${roundWords(round)}`,
@@ -142,25 +142,28 @@ class Tour {
     this.caption = null;
   }
 
-  phaseAt(time) {
-    return phasesOf(this.trace.entries(SPECULATIVE)).find(({ from, to }) => from <= time && time < to);
-  }
-
   /** The rate of the phase at `time` and its end, as `Player` takes them; null after the last phase. */
   slowedAt(time) {
-    const at = this.phaseAt(time);
+    const at = phasesOf(this.trace.entries(SPECULATIVE)).find(({ from, to }) => from <= time && time < to);
     return at ? { rate: (at.to - at.from) / PHASE_S[at.phase], to: at.to } : null;
   }
 
   show(time) {
-    const at = this.phaseAt(time);
-    const isOver = this.trace.entries(SPECULATIVE).length > TOURED_ROUNDS || this.trace.closed;
-    // Between two rounds the next one may still be on its way.
-    const caption = at ? CAPTIONS[at.phase](at.round) : time > 0 && isOver ? "" : this.caption;
+    const caption = captionAt(this.trace, time) ?? this.caption;
     if (caption === this.caption) return;
     this.caption = caption;
     this.onCaption(caption);
   }
+}
+
+/** The caption of the phase that the loop lights at `time`; undefined before the first, and while a round is awaited. */
+export function captionAt(trace, time) {
+  const entries = trace.entries(SPECULATIVE);
+  const phase = trace.phaseAt(time);
+  const settled = trace.stateAt(time)[SPECULATIVE]?.settled ?? 0;
+  const entry = entries[phase === "verdict" ? settled - 1 : settled];
+  if (phase && entry.round.index < TOURED_ROUNDS) return CAPTIONS[phase](entry.round);
+  if (time > 0 && (!settled || entries.length > TOURED_ROUNDS || trace.closed)) return "";
 }
 
 /** Called once by the Gradio component. */
@@ -182,6 +185,7 @@ class Prediction {
     // run with another draft length, after a first one with this speedup.
     this.expected = null;
     this.current = null; // the same for the run on the stage, with its `trace`
+    this.measured = null; // the name of the class's question that a run measures now, or null
     const { roles } = this;
     roles.questions.append(...PREDICTIONS.map(questionField));
     onSubmit(roles.form, () => this.answer());
@@ -191,7 +195,10 @@ class Prediction {
     roles.next.addEventListener("click", () => this.onNext());
     document.addEventListener("click", (event) => this.ask(event), true);
     document.addEventListener("sd-measure", ({ detail }) => this.measure(detail));
-    document.addEventListener("sd-moment", () => this.follow());
+    document.addEventListener("sd-moment", () => {
+      this.follow();
+      this.judge();
+    });
     root.dataset.ready = "true";
   }
 
@@ -226,13 +233,33 @@ class Prediction {
     if (!PREDICTIONS.some((question) => question.name === name)) return;
     if (!document.querySelector("#run:enabled")) return announceMeasured(name, { error: BUSY });
     this.isDone = true; // the class has predicted
+    this.measured = name;
     announceMeasuring(name, {});
     openTab("run");
+    this.followJob(document.querySelector("#stop"));
     this.start({ name }, prompt);
   }
 
+  /** Conclude the measurement without a result if its job ends without one; Gradio then disables `stop`. */
+  followJob(stop) {
+    const job = new MutationObserver(() => {
+      if (!stop.disabled) return;
+      job.disconnect();
+      this.conclude({ error: UNFINISHED });
+    });
+    job.observe(stop, { attributeFilter: ["disabled"] });
+  }
+
+  /** Announce the result of the measurement in progress, if there is one. */
+  conclude(result) {
+    const name = this.measured;
+    this.measured = null;
+    if (name) announceMeasured(name, result);
+  }
+
   start(expected, prompt) {
-    this.expected = { length: LENGTH, ...expected, before: stageOfPage().trace };
+    const { lent, trace } = stageOfPage();
+    this.expected = { length: LENGTH, ...expected, before: lent?.trace ?? trace };
     this.roles.next.hidden = true;
     this.run(this.expected.length, prompt);
   }
@@ -240,8 +267,11 @@ class Prediction {
   follow() {
     const stage = stageOfPage();
     const { expected } = this;
-    if (expected && stage.live && stage.trace !== expected.before) this.begin(stage);
-    if (!this.current) return;
+    if (!expected && !this.current) return;
+    // The visitor's run, which may go on arriving while a lesson has the stage; another run may still be in its place.
+    const own = stage.lent ?? stage;
+    if (expected && own.live && !own.awaited && own.trace !== expected.before) this.begin(stage, own);
+    if (!this.current || this.current.trace === stage.lent?.trace) return;
     const { trace } = stage;
     const { state } = stage.root.dataset;
     if (trace !== this.current.trace) this.leave();
@@ -249,11 +279,21 @@ class Prediction {
     else if (state === "ended") this.compare(trace);
   }
 
-  begin(stage) {
-    this.current = { ...this.expected, trace: stage.trace, isCompared: false };
+  /** Conclude the measurement once the run has arrived, however much of it the stage has shown. */
+  judge() {
+    const { name, length, trace } = this.current ?? {};
+    const end = trace?.end;
+    if (!name || !end || end.finish === "stopped") return;
+    const option = PREDICTIONS.find((question) => question.name === name).option(end.totals);
+    this.conclude({ verdict: { option, why: measuredWords(end.totals, length) } });
+  }
+
+  begin(stage, own) {
+    const { trace } = own;
+    this.current = { ...this.expected, trace, isCompared: false };
     this.expected = null;
     if (this.current.length === LENGTH) {
-      stage.tour = new Tour(stage.trace, (caption) => {
+      own.tour = new Tour(trace, (caption) => {
         this.say(caption || this.predictedWords());
         stage.transport.showState();
       });
@@ -275,14 +315,12 @@ class Prediction {
     const { totals } = trace.end;
     if (isCompared) return; // the end is shown again
     this.current.isCompared = true;
+    document.body.toggleAttribute("data-predicted", false); // the examples and settings return
     if (answers) {
       const next = nextTry(totals, (tried) => estimatedSpeedup(trace, tried));
       this.offer(comparisonWords(answers, totals), next.words, () => this.start({ length: next.length, speedup: totals.speedup }));
     } else if (!name) this.say(triedWords(length, totals, speedup));
     else this.offer(measuredWords(totals, length), "Show the students' answers", () => openTab("class"));
-    if (!name) return;
-    const option = PREDICTIONS.find((question) => question.name === name).option(totals);
-    announceMeasured(name, { verdict: { option, why: measuredWords(totals, length) } });
   }
 
   offer(words, next, act) {
@@ -293,8 +331,7 @@ class Prediction {
   }
 
   fail(error) {
-    const { name, isCompared } = this.current;
-    if (name && !isCompared) announceMeasured(name, { error });
+    if (this.current.name) this.conclude({ error: error ?? UNFINISHED });
     this.leave();
   }
 

@@ -57,6 +57,11 @@ export function nearest(recordings, asked) {
   return [...recordings].sort((one, other) => likeness(other) - likeness(one))[0];
 }
 
+/** True if the visitor prefers reduced motion, so that nothing plays by itself. */
+export function isStill() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
 /** The recording that plays on arrival: of the prompt in the widgets, or like the run whose settings a link has set. */
 export class Arrival {
   constructor(stage, name) {
@@ -82,7 +87,7 @@ export class Arrival {
   async play(name) {
     const { stage } = this;
     const plays = await stage.toolbar.play(() => fetchRecording(stage.toolbar.base, name), name);
-    if (plays && matchMedia("(prefers-reduced-motion: reduce)").matches) stage.player.seekEnd();
+    if (plays && isStill()) stage.player.seekEnd();
     return plays;
   }
 
@@ -131,6 +136,18 @@ export class Source {
       words.textContent = runSettings(run);
     }
     source.hidden = !run && back.hidden;
+  }
+
+  /** The parts of the line, each with its visibility, for `restore`. */
+  state() {
+    const { source } = this.stage.roles;
+    return [source, ...source.children].map((node) => [node, node.hidden]);
+  }
+
+  restore(state) {
+    const [[source], ...parts] = state;
+    source.replaceChildren(...parts.map(([node]) => node));
+    for (const [node, isHidden] of state) node.hidden = isHidden;
   }
 }
 

@@ -3,7 +3,7 @@
 import { element } from "../common/dom.js";
 import { sharesProcessor } from "./player.js";
 import { tokenSpan } from "./tokens.js";
-import { ownStatus } from "../common/words.js";
+import { discardWords, ownStatus } from "../common/words.js";
 
 /** The tokens of one round in reading order: accepted, rejected, the target's own, discarded. */
 export class RoundNode {
@@ -89,23 +89,19 @@ export class RoundNode {
     else if (!this.element.hasAttribute("data-latest")) this.element.dataset.latest = moving ? "moving" : "still";
   }
 
-  /** Shrink the discarded tokens to a tick if `folded` is true, else show them in full. */
+  /** Shrink the rejected and discarded tokens to a tick if `folded` is true, else show them in full. */
   fold(folded) {
     if (folded === this.element.hasAttribute("data-folded")) return;
     this.element.toggleAttribute("data-folded", folded);
     if (!folded) this.element.removeAttribute("data-opened");
-    else if (this.discarded.length && !this.tick) this.makeTick();
+    else if (!this.tick && discardWords(this.entry.round)) this.makeTick();
   }
 
   makeTick() {
     this.tick = element("span", "sd-tick");
     this.tick.setAttribute("role", "img");
-    this.tick.setAttribute("aria-label", `${this.discarded.length} discarded`);
+    this.tick.setAttribute("aria-label", discardWords(this.entry.round));
     this.element.insertBefore(this.tick, this.element.children[this.upright] ?? null);
-  }
-
-  get discarded() {
-    return this.entry.round.drafted.filter(({ status }) => status === "discarded");
   }
 
   markDiverged(divergence) {
@@ -170,16 +166,18 @@ export class Sweep {
     this.clear();
     this.node = node;
     const rects = [...node.element.getClientRects()].filter(({ width }) => width > 0);
-    const right = box.getBoundingClientRect().right;
+    const { left, right } = box.getBoundingClientRect();
     const [first, last] = [rects[0], rects.at(-1)];
+    const isRight = getComputedStyle(box).direction === "rtl";
     this.strips = rects.map((rect) => {
       const strip = element("span", "sd-sweep", element("span", "sd-sweep-track", element("i")));
-      strip.style.cssText = `left:${rect.left - first.left}px;top:${rect.top - first.top}px;width:${rect.width}px;height:${rect.height}px`;
-      strip.toggleAttribute("data-label", rect === last && right - rect.right > LABEL_PX);
+      const start = isRight ? `right:${first.right - rect.right}px` : `left:${rect.left - first.left}px`;
+      strip.style.cssText = `${start};top:${rect.top - first.top}px;width:${rect.width}px;height:${rect.height}px`;
+      strip.toggleAttribute("data-label", rect === last && (isRight ? rect.left - left : right - rect.right) > LABEL_PX);
       return strip;
     });
     node.element.append(...this.strips);
-    const frames = [{ transform: "translateX(-100%)" }, { transform: "none" }];
+    const frames = [{ transform: `translateX(${isRight ? "" : "-"}100%)` }, { transform: "none" }];
     const still = sharesProcessor() || matchMedia("(prefers-reduced-motion: reduce)").matches;
     const moved = still ? [] : this.strips;
     this.animations = moved.map((strip) => strip.firstChild.firstChild.animate(frames, { duration: 1, fill: "both" }));

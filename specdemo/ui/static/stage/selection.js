@@ -6,7 +6,7 @@ import { Microscope } from "./microscope.js";
 import { RoundStrip } from "./strip.js";
 import { fillLabel } from "./tokens.js";
 import { SPECULATIVE } from "./trace.js";
-import { emissionWords, ownStatus, roundWords, statusName, tokenFigures, verdictWords } from "../common/words.js";
+import { discardWords, emissionWords, ownStatus, roundWords, statusName, tokenFigures, verdictWords } from "../common/words.js";
 
 export class Selection {
   constructor(stage) {
@@ -118,7 +118,7 @@ const SPOTS = `.sd-token, ${TICK}`;
 
 /**
  * Pointing at tokens. The pointer or the arrow keys show the tooltip; a click or Enter pins it and selects the round. At
- * a tick, a click or Enter shows the discarded tokens in the text.
+ * a tick, a click or Enter shows the rejected and discarded tokens in the text.
  */
 class TokenInspector {
   /**
@@ -236,7 +236,7 @@ class Tip {
     this.placeBy(span.getClientRects()[0] ?? span.getBoundingClientRect());
   }
 
-  /** Show the discarded tokens of `round` next to its tick. */
+  /** Show the rejected and discarded tokens of `round` next to its tick. */
   showDiscards(tick, round, pieces) {
     const discarded = round.drafted.filter(({ status }) => status === "discarded");
     const words = discarded.map(({ id, rejected }) => {
@@ -247,8 +247,8 @@ class Tip {
       return label;
     });
     const open = tick.parentElement.hasAttribute("data-opened");
-    const hint = element("p", "", open ? "Click to hide the discarded tokens." : "Click to show the discarded tokens in the text.");
-    const head = element("p", "sd-tip-head", element("span", "", `${discarded.length} discarded · round ${round.index + 1}`));
+    const hint = element("p", "", open ? "Click to hide these tokens." : "Click to show these tokens in the text.");
+    const head = element("p", "sd-tip-head", element("span", "", `${discardWords(round)} · round ${round.index + 1}`));
     this.node.replaceChildren(head, element("p", "sd-tip-discards", ...words), hint);
     this.node.dataset.kind = "discards";
     this.placeBy(tick.getBoundingClientRect());

@@ -3,7 +3,7 @@
 import { element } from "../common/dom.js";
 import { tables } from "../common/tables.js";
 
-const IMAGE_WIDTH = 1240;
+const IMAGE_PADDING = 14; // px, that of .sd-picture
 const EVENTS_TAG = /(<script type="application\/x-ndjson" id="specdemo-events">)[^]*?(<\/script>)/;
 
 /** Events as NDJSON that is safe inside a script element. */
@@ -78,38 +78,50 @@ export function saveFile(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** A PNG blob with the contents of `root` (lanes with their full texts, figures, the live chart) and a caption below. */
-export async function pictureOf(root, caption) {
+/**
+ * A PNG blob of `root` as it is shown, but with the full texts, below a `heading` and above a `caption`. `drawChart(name,
+ * size)` resolves to the address of a picture of a chart.
+ */
+export async function pictureOf(root, { heading, caption }, drawChart) {
   const copy = root.cloneNode(true);
+  copy.prepend(element("p", "sd-caption", heading));
   copy.append(element("p", "sd-caption", caption));
   copy.classList.add("sd-picture");
-  copy.style.width = `${IMAGE_WIDTH}px`;
+  copy.style.width = `${root.offsetWidth + 2 * IMAGE_PADDING}px`;
   for (const radio of copy.querySelectorAll("input[type=radio]")) {
     radio.toggleAttribute("checked", radio.checked);
     radio.removeAttribute("name"); // in one group with the radio buttons of the page, the copy would clear their choice
   }
-  const originals = root.querySelectorAll("canvas");
-  copy.querySelectorAll("canvas").forEach((canvas, index) => {
-    const image = document.createElement("img");
-    image.src = originals[index].toDataURL();
-    canvas.replaceWith(image);
-  });
-  const isDark = document.body.classList.contains("dark");
-  const holder = element("div", isDark ? "dark" : "", element("style", "", stageRules()), copy);
+  const strip = root.querySelector(".sd-rounds canvas");
+  copy.querySelector(".sd-rounds canvas").replaceWith(imageOf(strip.toDataURL()));
+  for (const node of copy.querySelectorAll("[data-plot]")) node.replaceChildren();
+  const holder = element("div", document.body.className, element("style", "", stageRules(document.styleSheets)), copy);
   holder.style.cssText = "position:absolute;left:-9999px;top:0";
   document.body.append(holder);
-  const height = Math.ceil(copy.getBoundingClientRect().height);
+  const { width, height } = copy.getBoundingClientRect();
+  const charts = [...copy.querySelectorAll("[data-plot]")].filter((node) => node.clientWidth);
+  const sizes = charts.map((node) => ({ width: node.clientWidth, height: node.clientHeight }));
   holder.remove();
   holder.removeAttribute("style");
-  return drawMarkup(new XMLSerializer().serializeToString(holder), IMAGE_WIDTH, height);
+  for (const [index, node] of charts.entries()) node.append(imageOf(await drawChart(node.dataset.plot, sizes[index])));
+  return drawMarkup(new XMLSerializer().serializeToString(holder), Math.ceil(width), Math.ceil(height));
 }
 
-// Returns the rules of the stage from all style sheets, because a picture cannot load style sheets.
-function stageRules() {
+function imageOf(address) {
+  const image = document.createElement("img");
+  image.src = address;
+  return image;
+}
+
+// Returns the rules of the stage that apply now, because a picture cannot load style sheets and has another size.
+function stageRules(sheets) {
   const rules = [];
-  for (const sheet of document.styleSheets) {
-    if (!sheet.href || sheet.href.startsWith(location.origin)) {
-      for (const rule of sheet.cssRules) if (/\bsd\b/.test(rule.cssText)) rules.push(rule.cssText);
+  for (const sheet of sheets) {
+    if (sheet.href && !sheet.href.startsWith(location.origin)) continue;
+    if (sheet.media?.length && !matchMedia(sheet.media.mediaText).matches) continue;
+    for (const rule of sheet.cssRules) {
+      if (rule instanceof CSSMediaRule) rules.push(stageRules([rule]));
+      else if (/\bsd\b/.test(rule.cssText)) rules.push(rule.cssText);
     }
   }
   return rules.join("\n");

@@ -11,12 +11,12 @@ import { Notice, Speaker } from "./notice.js";
 import { keepTabInAddress } from "../common/page.js";
 import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
 import { Plots } from "./plots.js";
-import { Arrival, hasSettings, keepRun, LastRun, nearest, REPEATS, Source } from "./recordings.js";
+import { Arrival, fetchRecording, hasSettings, isStill, keepRun, LastRun, nearest, REPEATS, Source } from "./recordings.js";
 import { Selection } from "./selection.js";
 import { linkTo } from "./share.js";
 import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
-import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
+import { BASELINE, DRAFT, isArriving, SPECULATIVE, Trace } from "./trace.js";
 import { learnTables } from "../common/tables.js";
 import { roundWords } from "../common/words.js";
 
@@ -53,7 +53,7 @@ async function welcome(stage, isRunning) {
   if (isRepeat) stage.roles.hint.textContent = "Your link has set the prompt and settings. Press Run to start the linked run.";
   const hasShown = isRunning || (!isPlain && !isRepeat) || (isPlain && stage.lastRun.show());
   const offered = await stage.toolbar.offerRecordings(asked.get("trace"));
-  const isIdle = stage.root.dataset.state === "idle" && !stage.live; // no run has been started in the meantime
+  const isIdle = stage.root.dataset.state === "idle" && !stage.live && !stage.lent; // nothing has been started meanwhile
   if (hasShown || !isIdle || !offered.length) return;
   if (isRepeat) await stage.arrival.showLike(nearest(offered, asked).name);
   else if (offered.some(({ name }) => name === stage.arrival.name)) await stage.arrival.show();
@@ -100,6 +100,7 @@ class Stage {
     this.arrival = new Arrival(this, settings.arrival);
     this.source = new Source(this);
     this.topic = new Topic(root);
+    this.lent = null; // the visitor's run while a lesson has the stage
     this.lanes = {};
     for (const article of root.querySelectorAll("[data-lane]")) {
       this.lanes[article.dataset.lane] = new LaneView(article, this.pieces);
@@ -130,11 +131,20 @@ class Stage {
     return this.trace.start.run.config.rule;
   }
 
+  /** The name of the lane that the clock counts and the steps follow. */
+  get steppedLane() {
+    return this.root.dataset.focus ?? SPECULATIVE;
+  }
+
   /** Take the new value of the component; the value grows during a run. */
   feed(value) {
     const { anew, events } = this.lines.read(value);
-    if (anew) this.awaitRun();
-    else if (!this.live) return; // a recording has replaced the run on the stage
+    const { lent } = this;
+    if (anew) {
+      if (lent && isArriving(lent)) lent.live = false; // it has been stopped in the queue
+      this.awaitRun();
+    } else if (lent && isArriving(lent)) return this.takeAside(lent, events);
+    else if (!isArriving(this)) return; // another run has replaced it on the stage
     this.takeMore(this.awaited ? this.firstOf(events) : events);
   }
 
@@ -153,6 +163,7 @@ class Stage {
     for (const event of events) {
       if (event.type === "progress") this.take(event);
       else this.awaited.push(event);
+      if (event.ahead) this.playMeanwhile(event);
     }
     const first = this.awaited;
     if (first.every(({ type }) => type === "start")) return [];
@@ -160,6 +171,26 @@ class Stage {
     this.live = true;
     this.isOwn = !first.some(({ run }) => run?.watched);
     return first;
+  }
+
+  /** Play a recording, again and again, while the visitor's run waits in the queue with this `progress` event. */
+  async playMeanwhile(progress) {
+    const { awaited, arrival, topic } = this;
+    const isFirst = this.meanwhile !== awaited;
+    this.meanwhile = awaited;
+    if (isFirst && !this.recording) {
+      const text = await fetchRecording(this.toolbar.base, arrival.name).catch(() => null);
+      if (text === null || this.awaited !== awaited) return; // the visitor's run has begun
+      const { next } = topic;
+      this.load(text, arrival.name);
+      topic.expect(next); // it is that of the visitor's run
+      Object.assign(this, { awaited, live: true });
+      this.take(progress);
+    }
+    if (!this.recording) return;
+    if (isFirst) arrival.say(`Recorded on ${this.trace.start.run.device}.`);
+    if (!isStill()) return isFirst || this.player.atEnd ? this.player.play() : undefined;
+    if (isFirst) this.player.seekEnd();
   }
 
   /** Take more events of the current run. */
@@ -197,14 +228,19 @@ class Stage {
 
   /**
    * Show a recording in the way that a lesson needs: with a `topic` (see `Topic`) and a `pace` (the value of a pace
-   * button). `hold` pauses it at its start, `round` opens the round with this index (from 0), and `divergence` goes to the
-   * first token at which the draft model alone differs from the target.
+   * button). `hold` pauses it after this number of rounds, or at its "end"; `round` opens the round with this index (from
+   * 0), and `divergence` goes to the first token at which the draft model alone differs from the target. The visitor's run
+   * is kept; see `giveBack`.
    */
   async present({ recording, pace, hold, round, divergence }, topic) {
+    this.lend();
     this.topic.expect(topic);
     if (!(await this.toolbar.playRecording(recording))) return;
     if (pace) this.transport.setPace(pace);
-    if (hold) this.player.pause(); // no frame has been drawn yet, so this pauses at the start
+    if (hold !== undefined) {
+      this.player.pause();
+      this.player.seek([0, ...this.trace.roundStops(this.steppedLane)][hold] ?? this.trace.frontier());
+    }
     if (round !== undefined) this.selection.open(round);
     if (divergence) this.showDivergence();
   }
@@ -217,14 +253,83 @@ class Stage {
     this.tell({ divergence: true });
   }
 
+  /** Keep the visitor's run while a lesson has the stage; its events may go on arriving. */
+  lend() {
+    if (this.lent) return;
+    const { trace, pieces, recording, isOwn, live, awaited, tour, player, transport, selection, notice, source } = this;
+    this.lent = {
+      ...{ trace, pieces, recording, isOwn, live, awaited, tour },
+      time: player.time,
+      isPlaying: player.playing,
+      pace: String(transport.pace),
+      round: selection.microscope.open ? selection.index : null,
+      waiting: notice.isWaiting ? notice.latest : null, // the latest progress event
+      error: notice.error,
+      line: source.state(),
+      kept: this.root.dataset.kept,
+    };
+  }
+
+  /** Take events of the visitor's run while a lesson has the stage. */
+  takeAside(lent, events) {
+    const news = events.filter(({ type }) => type !== "progress");
+    lent.waiting = lent.awaited && !news.length ? (events.at(-1) ?? lent.waiting) : null;
+    if (lent.awaited && news.length) {
+      news.unshift(...lent.awaited);
+      const isOwn = !news[0].run?.watched;
+      const atStart = { recording: null, isOwn, awaited: null, tour: null, time: 0, isPlaying: true, round: null };
+      Object.assign(lent, { trace: new Trace(), pieces: new Pieces(), line: null, kept: undefined, error: null, ...atStart });
+    }
+    for (const event of news) {
+      if (event.type === "error") {
+        lent.error = event.message;
+        lent.trace.closed = true;
+      } else lent.trace.take(event);
+      if (event.pieces) lent.pieces.add(event.pieces, event.specials);
+      if (event.type === "end" && lent.isOwn) keepRun(lent.trace.events);
+    }
+    this.tell();
+  }
+
+  /** Show the visitor's run again as it was before the lessons; the run of a lesson is stopped. */
+  giveBack() {
+    const { lent } = this;
+    if (!lent) return;
+    if (isArriving(this)) this.toolbar.stopRun();
+    this.topic.expect({});
+    this.begin(lent);
+    this.lent = null;
+    const { recording, isOwn, live, awaited, tour, line, error, waiting } = lent;
+    Object.assign(this, { recording, isOwn, live, awaited, tour });
+    if (recording) this.root.dataset.recording = recording;
+    if (lent.kept) this.root.dataset.kept = lent.kept;
+    this.transport.setPace(lent.pace);
+    if (this.trace.start) this.start(this.trace.start);
+    if (line) this.source.restore(line);
+    this.player.pause();
+    this.player.seek(lent.time);
+    if (lent.round !== null) this.selection.open(lent.round);
+    if (lent.isPlaying && !this.player.atEnd) this.player.play();
+    if (waiting) this.take(waiting);
+    if (error !== null) this.fail(error);
+    if (!this.trace.start && !live && error === null) this.greet();
+    this.showState();
+  }
+
+  /** Show something on an empty stage: the last run of this browser, else the recording of the prompt in the widgets. */
+  greet() {
+    const { arrival, lastRun, toolbar } = this;
+    if (!lastRun.show() && toolbar.offers(arrival.name)) arrival.show();
+  }
+
   /** Stop the current run, if there is one, and leave the stage empty. */
   clear() {
     this.toolbar.stopRun();
     this.begin();
   }
 
-  /** Empty the stage for another run. */
-  begin() {
+  /** Empty the stage for another run, whose events may have arrived already. */
+  begin({ trace, pieces } = { trace: new Trace(), pieces: new Pieces() }) {
     this.player?.pause();
     this.live = false;
     this.awaited = null; // the events of a run that has no tokens yet
@@ -238,8 +343,8 @@ class Stage {
     this.tour = null; // slows the first rounds of a predicted run and explains them, see prediction.js
     this.spoken = 0; // the number of rounds when the latest sentence was spoken
     this.notice.begin();
-    this.trace = new Trace();
-    this.pieces = new Pieces();
+    this.trace = trace;
+    this.pieces = pieces;
     for (const view of Object.values(this.lanes)) view.clear(this.pieces);
     this.scroll.setFollowing(true);
     this.player = new Player({
@@ -260,7 +365,7 @@ class Stage {
 
   take(event) {
     if (event.type === "progress") {
-      this.notice.wait(event);
+      this.notice.wait(event, event.ahead > 0 && this.recording !== null);
       this.showState();
     } else if (event.type === "error") this.fail(event.message);
     else {
@@ -268,7 +373,7 @@ class Stage {
       if (event.pieces) this.pieces.add(event.pieces, event.specials);
       if (event.type === "start") this.start(event);
       if (event.type === "end" && event.finish === "stopped") this.player.seekEnd();
-      if (event.type === "end" && this.live && this.isOwn) keepRun(this.trace.events);
+      if (event.type === "end" && this.live && this.isOwn && !this.lent) keepRun(this.trace.events);
     }
   }
 
@@ -307,7 +412,7 @@ class Stage {
     this.selection.strip.show(trace.entries(SPECULATIVE), settled);
     this.plots.show(state, totals);
     this.light(trace.phaseAt(player.time));
-    this.transport.showTime(settled);
+    this.transport.showTime(state[this.steppedLane]?.settled ?? 0);
     this.tour?.show(player.time);
     this.speak(settled);
     this.scroll.follow();
@@ -335,7 +440,7 @@ class Stage {
     const state = notice.state(Boolean(trace.start) && !this.awaited, Boolean(trace.end) && player.atEnd && !this.awaited);
     root.dataset.state = state;
     root.toggleAttribute("data-running", player.playing);
-    setModelsRun(this.live && (Boolean(this.awaited) || !trace.closed));
+    setModelsRun(isArriving(this) || (this.lent !== null && isArriving(this.lent)));
     this.plots.wake();
     this.showPasses();
     this.transport.showState();
@@ -361,7 +466,7 @@ class Stage {
   speak(settled) {
     if (settled === this.spoken) return;
     this.spoken = settled;
-    if (!settled) return;
+    if (!settled || this.steppedLane !== SPECULATIVE) return;
     const words = roundWords(this.trace.entries(SPECULATIVE)[settled - 1].round);
     this.notice.say(words);
     this.speaker.say(words);

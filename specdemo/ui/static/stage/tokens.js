@@ -59,7 +59,8 @@ function openBytes(bytes) {
 
 /**
  * Return `{ span, end }`: the span of a token, and the end of the text after it. The argument `end` is that of the text
- * before, undefined at the start. An end is `{ tail, broken }`: unfinished bytes, and true after a line break.
+ * before, undefined at the start. An end is `{ tail, broken, code }`: unfinished bytes, true after a line break, and true
+ * inside a block of code that begins and ends with ```.
  */
 export function tokenSpan(id, end, pieces) {
   const { text, tail } = pieces.decode(id, end?.tail);
@@ -68,7 +69,10 @@ export function tokenSpan(id, end, pieces) {
   fill(span, text, pieces.specials.has(id), end?.broken);
   // The style sheet shows these marks if the token is rejected.
   if (/^[ \n]* [ \n]*$/.test(text)) span.dataset.blank = blankMarks(text);
-  return { span, end: { tail, broken: text ? text.endsWith("\n") : end?.broken } };
+  const fences = text.split("```").length - 1;
+  const code = Boolean(end?.code) !== (fences % 2 === 1);
+  if (code || fences) span.dataset.code = "true";
+  return { span, end: { tail, broken: text ? text.endsWith("\n") : end?.broken, code } };
 }
 
 /**

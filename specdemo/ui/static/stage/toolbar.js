@@ -4,6 +4,7 @@ import { element, recall, remember } from "../common/dom.js";
 import { fetchRecording, listRecordings, openTrace } from "./recordings.js";
 import { fileStem, frame, frameOf, linkTo, offlinePage, pictureOf, saveFile } from "./share.js";
 import { named } from "./tokens.js";
+import { isArriving } from "./trace.js";
 import { settingWords } from "../common/words.js";
 
 const PROJECTOR_KEY = "specdemo-projector";
@@ -53,9 +54,14 @@ export class Toolbar {
     return this.play(fetchText, recording);
   }
 
-  /** Stop the current run, because nobody would see the rest of it. */
+  /** True if the menu has the recording `name`. */
+  offers(name) {
+    return [...this.roles.recordings.options].some(({ value }) => value === name);
+  }
+
+  /** Stop the current run, because nobody would see the rest of it; the visitor's run goes on during the lessons. */
   stopRun() {
-    document.querySelector("#stop:enabled")?.click();
+    if (!this.stage.lent || !isArriving(this.stage.lent)) document.querySelector("#stop:enabled")?.click();
   }
 
   /** Play a finished run once it has arrived, unless another run has begun or has been chosen in the meantime. */
@@ -144,7 +150,12 @@ export class Toolbar {
 
   /** Copy a picture of the run, or save it if the browser cannot copy; resolves to a sentence about what was done. */
   async copyImage(run) {
-    const picture = await pictureOf(this.stage.root, `${named(settingWords(run))} ${run.started_at.slice(0, 10)}.`);
+    const { root, plots } = this.stage;
+    const words = {
+      heading: `${document.title} · ${location.origin}${location.pathname}`,
+      caption: `${named(settingWords(run))} ${run.started_at.slice(0, 10)}.`,
+    };
+    const picture = await pictureOf(root, words, (name, size) => plots.pictureOf(name, size));
     try {
       await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
       return "Image copied.";

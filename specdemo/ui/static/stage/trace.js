@@ -44,17 +44,26 @@ class LaneTrace {
 
   /**
    * The state of the lane at `time`: the number of rounds that have ended (`settled`), the number of draft tokens of the
-   * next round so far (`proposed`), and true if the target is verifying that round (`verifying`).
+   * next round so far (`proposed`), true if the target is verifying that round (`verifying`), and true if no round
+   * follows (`ended`).
    */
   stateAt(time) {
     const settled = this.settledBy(time);
     const next = this.entries[settled];
-    if (!next || time < next.from) return { settled, proposed: 0, verifying: false };
+    if (!next || time < next.from) return { settled, proposed: 0, verifying: false, ended: !next && this.done };
     const count = next.round.drafted.length;
     const share = next.round.draft_s > 0 ? (time - next.from) / next.round.draft_s : 1;
     const proposed = Math.min(count, Math.floor(count * share + 1e-9));
-    return { settled, proposed, verifying: time > next.draftEnd };
+    return { settled, proposed, verifying: time > next.draftEnd, ended: false };
   }
+}
+
+/**
+ * True if more events of a run, or of the run that will replace it, may arrive. The run is the stage or what it has lent;
+ * `awaited` are the events of its successor, or null.
+ */
+export function isArriving({ live, awaited, trace }) {
+  return live && (awaited !== null || !trace.closed);
 }
 
 export class Trace {
@@ -85,6 +94,7 @@ export class Trace {
     } else if (event.type === "end") {
       this.end = event;
       this.closed = true;
+      for (const lane of this.lanes.values()) lane.done = true; // also that of a stopped run
     }
   }
 
@@ -160,16 +170,16 @@ export class Trace {
     return calibration ? config.max_new_tokens * calibration.step_s : null;
   }
 
-  /** The times at which a step by phase stops: draft complete, verification complete, verdict. */
-  phaseStops() {
-    return this.entries(SPECULATIVE).flatMap(({ round, draftEnd, verifyEnd, to }) =>
+  /** The times at which a step by phase stops in a lane: draft complete, verification complete, verdict. */
+  phaseStops(lane = SPECULATIVE) {
+    return this.entries(lane).flatMap(({ round, draftEnd, verifyEnd, to }) =>
       round.drafted.length ? [draftEnd, verifyEnd, to] : [to],
     );
   }
 
   /** The times at which a step by round stops. */
-  roundStops() {
-    return this.entries(SPECULATIVE).map(({ to }) => to);
+  roundStops(lane = SPECULATIVE) {
+    return this.entries(lane).map(({ to }) => to);
   }
 
   /** The contents of the trace file of this run, the same as Python writes. */

@@ -1,0 +1,250 @@
+"""A teacher and two phones: one lesson from the start of the class to its end, and what each person sees."""
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from helpers.http_visitor import served
+from helpers.pages import MOUNTED, PATIENCE_MS
+from helpers.tiny import tiny_pair
+from helpers.visitor import open_class, press
+from playwright.sync_api import expect
+
+from specdemo.classroom.rooms import Rooms
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.service.jobs import perform
+from specdemo.service.service import local_service
+from specdemo.ui.http.class_routes import class_routes, judge_with
+from specdemo.ui.page import build_page, launch_options
+
+pytestmark = pytest.mark.slow
+
+PHONE = {"viewport": {"width": 390, "height": 844}}
+A4_PX = {"width": 794, "height": 1123}
+PROMPT = "What is a leap year?"
+RETYPE = """(box, text) => { box.value = text; box.dispatchEvent(new Event("input", { bubbles: true })); }"""
+TOLD = "[data-role=asked] .sd-asked-told"
+RIGHT, WRONG = "✓ You were right.", "✗ You were wrong."
+FIVE = QUESTIONS[0]
+RECORDED = f"No verdict here; recorded answer: A, “{FIVE.options[0].text}”."
+"""The tiny target rejects a draft token, for which the question has no verdict."""
+
+
+class Device:
+    """A tiny pair whose jobs begin slowly and then wait while ``is_free`` is not set."""
+
+    def __init__(self) -> None:
+        self.is_free = threading.Event()
+        self.is_free.set()
+        pair = tiny_pair()
+        self.service = local_service(lambda _name, _progress: pair, performer=self._perform)
+
+    def _perform(self, pair: Any, request: Any, stop: Any) -> Iterator[Any]:
+        for number, event in enumerate(perform(pair, request, stop)):
+            yield event
+            while not self.is_free.wait(0.2) and number > 8 and not stop():
+                pass
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device()
+
+
+@pytest.fixture
+def url(device: Device) -> Iterator[str]:
+    rooms = Rooms(judge_for=partial(judge_with, device.service))
+    yield from served(build_page(device.service), **launch_options(class_routes(rooms)))
+
+
+class Persons:
+    """Opens a page for each person; an error on any of them fails the test at its end."""
+
+    def __init__(self, browser: Any, url: str):
+        self._browser, self._url = browser, url
+        self._contexts: list[Any] = []
+        self.faults: list[str] = []
+
+    def comes(self, path: str = "", **options: Any) -> Any:
+        context = self._browser.new_context(reduced_motion="reduce", **options)
+        self._contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        context.on("weberror", lambda fault: self.faults.append(str(fault.error)))
+        page = context.new_page()
+        page.goto(f"{self._url}{path}")
+        return page
+
+    def leave(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+@pytest.fixture
+def persons(browser: Any, url: str) -> Iterator[Persons]:
+    persons = Persons(browser, url)
+    yield persons
+    persons.leave()
+    assert persons.faults == []
+
+
+def go(page: Any, tab: str) -> None:
+    page.click(f"#tab-{tab}-button")
+
+
+def click(teacher: Any, words: str) -> None:
+    teacher.locator(".sd-class").get_by_role("button", name=words, exact=True).click()
+
+
+def asked(page: Any) -> Any:
+    return expect(page.locator("[data-role=asked]"))
+
+
+def where(phone: Any) -> Any:
+    return expect(phone.locator("[data-role=where]"))
+
+
+def summary(teacher: Any) -> Any:
+    return expect(teacher.locator("[data-role=summary]"))
+
+
+def type_prompt(teacher: Any, words: str) -> None:
+    """Change the prompt of the tab Run, which the tab Class hides."""
+    teacher.locator("#prompt textarea").evaluate(RETYPE, words)
+
+
+def ask(teacher: Any, name: str, first: Any, second: Any) -> None:
+    """Ask a prepared question, which both phones answer differently, and close voting."""
+    teacher.select_option("[data-role=prepared]", name)
+    type_prompt(teacher, PROMPT)
+    click(teacher, "Ask the class")
+    for option, phone in enumerate((first, second)):
+        phone.locator(".sd-asked-option").nth(option).click()
+        asked(phone).to_contain_text("You can change your answer until voting closes.")
+    asked(teacher).to_contain_text("2 of 2 have answered")
+    click(teacher, "Close voting")
+    type_prompt(teacher, "A prompt for later")
+    for page in (first, second, teacher):
+        expect(page.locator(".sd-answer-count").first).to_have_text("1 (50%)")
+    asked(first).to_contain_text("Wait for the result.")
+
+
+def measuring(*phones: Any) -> None:
+    for phone in phones:
+        asked(phone).to_contain_text("The teacher’s page is measuring the answer now.")
+
+
+def start(teacher: Any) -> None:
+    """Read how phones reach the class, and start it."""
+    teacher.wait_for_selector(MOUNTED, state="attached")
+    go(teacher, "class")
+    expect(teacher.locator("text=Phones can't reach this page")).to_be_visible()
+    open_class(teacher)
+    expect(teacher.locator("[data-role=here]")).to_have_text("0 students are here.")
+
+
+def join(teacher: Any, persons: Persons) -> tuple[Any, Any]:
+    """Type the code of the full screen on one phone, first wrongly, and open the link on the other."""
+    press(teacher, "join-open")
+    code = teacher.inner_text("[data-role=join-code]")
+    teacher.keyboard.press("Escape")
+    typing = persons.comes("specdemo-class", **PHONE)
+    for typed in ("zzzzzz", code.lower()):
+        typing.fill("input[name=code]", typed)
+        typing.click("text=Join")
+        typing.wait_for_url(f"**/{typed}")
+        if typed != code.lower():
+            expect(typing.locator("[data-role=refused]")).to_contain_text("no class with this code")
+    phones = typing, persons.comes(f"specdemo-class/{code}", **PHONE)
+    for phone in phones:
+        where(phone).to_have_text("Your teacher is on the tab “Class”; look at the projector.")
+    expect(teacher.locator("[data-role=here]")).to_have_text("2 students are here.")
+    return phones
+
+
+def measure_while_looking_elsewhere(teacher: Any, phones: tuple[Any, Any], device: Device) -> None:
+    """Measure a run, pause it, and open other tabs: the phones have the result once the job has ended."""
+    ask(teacher, "run-speed", *phones)
+    device.is_free.clear()
+    click(teacher, "Measure it")
+    measuring(*phones)
+    for phone in phones:
+        asked(phone).to_contain_text(f"“{PROMPT}”")
+        expect(phone.locator("[data-lane=speculative]")).to_contain_text(PROMPT)
+        expect(phone.locator("[data-lane=speculative] .sd-token").first).to_be_visible()
+    press(teacher, "play")  # pauses it
+    for tab, words in (("learn", "This page follows"), ("lab", "“Lab”")):
+        go(teacher, tab)
+        where(phones[0]).to_contain_text(words)
+    measuring(*phones)
+    device.is_free.set()
+    for phone in phones:
+        asked(phone).to_contain_text("Measured: ")
+        asked(phone).to_contain_text("1 of 2 were right.")
+    assert sorted(phone.inner_text(TOLD)[: len(RIGHT)] for phone in phones) == [RIGHT, WRONG]
+    go(teacher, "run")
+    press(teacher, "to-end")
+    teacher.click("text=Show the students' answers")
+    asked(teacher).to_contain_text("1 of 2 were right.")
+    click(teacher, "Next question")
+
+
+def reload_in_the_middle(teacher: Any, phones: tuple[Any, Any], device: Device) -> None:
+    """Reload during a measurement and repeat it; without a verdict, the recorded answer is shown."""
+    ask(teacher, "five", *phones)
+    device.is_free.clear()
+    click(teacher, "Measure it")
+    measuring(*phones)
+    teacher.reload()
+    teacher.wait_for_selector(MOUNTED, state="attached")
+    for phone in phones:
+        asked(phone).to_contain_text("The measurement failed; wait for your teacher.")
+    device.is_free.set()
+    click(teacher, "Measure it")
+    for phone, outcome in zip(phones, (RIGHT, WRONG), strict=True):
+        expect(phone.locator(TOLD)).to_contain_text(f"{outcome} {RECORDED} 1 of 2 were right.")
+        asked(phone).to_contain_text(FIVE.undecided)
+        asked(phone).to_contain_text(f": {FIVE.options[0].why}")
+    asked(teacher).to_contain_text(RECORDED)
+
+
+def continue_in_a_second_window(teacher: Any) -> Any:
+    with teacher.expect_popup() as opened:
+        teacher.evaluate("() => void window.open(location.href)")
+    second = opened.value
+    second.wait_for_selector(".sd-class[data-state=open]", state="attached")
+    expect(teacher.locator(".sd-class")).to_contain_text("Another window of yours controls this class now")
+    asked(second).to_contain_text(RECORDED)
+    return second
+
+
+def print_summary(teacher: Any) -> None:
+    press(teacher, "sum-up")
+    for words in ("Is this run faster", "Measured: ", FIVE.text, RECORDED, "1 (50%)"):
+        summary(teacher).to_contain_text(words)
+    teacher.emulate_media(media="print")
+    expect(
+        teacher.locator(".sd-class-door, .sd-header h1, .sd-class .sd-button >> visible=true")
+    ).to_have_count(0)
+    assert teacher.locator("[data-role=summary]").bounding_box()["width"] > 0.8 * A4_PX["width"]
+    assert teacher.pdf(format="A4").count(b"/Type /Page\n") == 1
+    teacher.emulate_media(media="null")
+
+
+def end(teacher: Any, phones: tuple[Any, Any]) -> None:
+    press(teacher, "end", "end")
+    expect(teacher.locator(".sd-class")).to_contain_text("The class has ended.")
+    for phone in phones:
+        where(phone).to_contain_text("The class has ended.")
+
+
+def test_a_lesson_from_its_start_to_its_end(persons, device):
+    teacher = persons.comes(viewport=A4_PX)
+    start(teacher)
+    phones = join(teacher, persons)
+    measure_while_looking_elsewhere(teacher, phones, device)
+    reload_in_the_middle(teacher, phones, device)
+    second = continue_in_a_second_window(teacher)
+    print_summary(second)
+    end(second, phones)
