@@ -44,6 +44,7 @@ def charts(page: Any, count: int, places: list[float] | None = None) -> dict[str
     page.wait_for_function(ALL_DRAWN)
     if places is not None:
         page.wait_for_function(PLACES, arg=places)
+        page.wait_for_selector("[data-plot=entropy]:not([data-old])")
     page.evaluate(FRAMES)
     names = page.eval_on_selector_all("[data-plot]", "all => all.map(node => node.dataset.plot)")
     return {name: page.evaluate(DATA, name) for name in names}
@@ -72,7 +73,7 @@ def test_charts_show_the_played_part_of_a_run(played, recording):
 
 
 def shares_by_entropy(tokens: list[Event]) -> list[float | None]:
-    """Return the accepted share of tokens at 0 to 0.5 bits of the target's entropy, and so on in five steps."""
+    """Return the accepted share of tokens by half bits of the target's entropy; the last has all above 2."""
     groups: list[list[bool]] = [[] for _ in range(5)]
     for token in tokens:
         listed = [probability for _, probability in token["target_top"]]
