@@ -11,6 +11,10 @@ import gradio as gr
 
 STATIC = Path(__file__).parent / "static"
 PREFIX = "specdemo-static"
+CLAIM = (
+    "A small model drafts tokens; a large model verifies all draft tokens in one pass. Same text, fewer "
+    "slow passes."
+)
 DRESS = """<script>
 const darkly = matchMedia("(prefers-color-scheme: dark)");
 const asked = new URLSearchParams(location.search).get("__theme");

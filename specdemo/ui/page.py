@@ -16,7 +16,7 @@ from specdemo.records.limits import UserError
 from specdemo.service.service import RunService
 from specdemo.ui import jobs, stage
 from specdemo.ui.api_endpoints import build_generate
-from specdemo.ui.component import PREFIX, STATIC, component
+from specdemo.ui.component import CLAIM, PREFIX, STATIC, component
 from specdemo.ui.controls import (
     DEFAULTS,
     FIRST_SETTINGS,
@@ -43,10 +43,6 @@ from specdemo.ui.tabs.quiz import build_quiz, shown_questions
 from specdemo.ui.tabs.run import run_endpoint, wire_recalibration
 
 TITLE = "Speculative decoding, live"
-CLAIM = (
-    "A small model drafts tokens; a large model verifies all draft tokens in one pass. Same text, fewer "
-    "slow passes."
-)
 HEADER = (
     f'<header class="sd-header"><h1>{TITLE}</h1>'
     '<button type="button" class="sd-skip">Skip to the run</button>'

@@ -16,11 +16,11 @@ from specdemo.proof.proof_events import distribution_chart
 from specdemo.records import recordings
 from specdemo.records.trace import dump
 from specdemo.ui import stage
-from specdemo.ui.component import DRESS, PREFIX, STATIC, inline_json, static_text
+from specdemo.ui.component import CLAIM, DRESS, PREFIX, STATIC, inline_json, static_text
 from specdemo.ui.http.offline import module_sources
 from specdemo.ui.http.own_routes import LAB, TRACES
 from specdemo.ui.http.sharing import FAVICON
-from specdemo.ui.page import CLAIM, HEADER, TITLE, TOOLS
+from specdemo.ui.page import HEADER, TITLE, TOOLS
 from specdemo.ui.tabs import lab, proof, quiz
 
 ENTRY = "site/site.js"

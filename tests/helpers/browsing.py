@@ -1,4 +1,4 @@
-"""The real page in real Chromium, around a service that replays recorded events instead of models."""
+"""Fixtures: the real page in Chromium, around a service that replays recorded events instead of models."""
 
 import json
 import os

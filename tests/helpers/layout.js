@@ -30,8 +30,10 @@
         }
         return { left, top, right, bottom };
     };
-    // The open settings lie over the page on purpose.
-    const isOpened = node => Boolean(node.closest('#more > div:not(.wrap)'));
+    // The open settings and, on a phone, the buttons of a replay lie over the page on purpose.
+    const replay = ours.querySelector('.sd-replay');
+    const over = replay && getComputedStyle(replay).position === 'sticky' ? '#more > div:not(.wrap), .sd-replay' : '#more > div:not(.wrap)';
+    const isOpened = node => Boolean(node.closest(over));
     const apart = (one, other) => isOpened(one) !== isOpened(other);
     const faults = [];
     // The prompt of the run on the stage ends in an ellipsis on purpose; its title has the whole of it.

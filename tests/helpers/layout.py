@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.visitor import FRAMES
 
 FAULTS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 # A narrow, a wide and a tall font, as system-ui may be.
@@ -14,6 +15,9 @@ FONTS = {
     "DejaVu": ("DejaVu Sans", "DejaVu Sans Mono"),
     "Noto": ("Noto Sans", "Noto Sans Mono"),
 }
+LANES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).map(box => {
+    const { fontSize, lineHeight } = getComputedStyle(box);
+    return { lines: Math.floor(box.clientHeight / parseFloat(lineHeight)), size: parseFloat(fontSize) }; })"""
 INSTALLED = """families => families.filter(family => {
     // Two fallbacks of different widths: a font that is missing follows them.
     const context = new OffscreenCanvas(1, 1).getContext('2d');
@@ -45,3 +49,15 @@ def fonts(*pages: Any) -> Iterator[str]:
 
 def faults(page: Any) -> list[str]:
     return page.evaluate(FAULTS)
+
+
+def resize(page: Any, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.wait_for_timeout(250)  # resize observers run
+    page.evaluate(FRAMES)
+
+
+def assert_in_the_window(page: Any, height: int, *parts: str) -> None:
+    for part in parts:
+        box = page.locator(part).bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= height, part

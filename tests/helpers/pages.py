@@ -49,7 +49,7 @@ class Visitors:
         page.unroute_all()
         page.context.clear_cookies()
         page.context.clear_permissions()
-        page.emulate_media(media="null", reduced_motion="null")
+        page.emulate_media(media="null", reduced_motion="null", forced_colors="null")
         self._resting.append(page)
 
 

@@ -1,9 +1,11 @@
 """A teacher and two phones: one lesson from the start of the class to its end, and what each person sees."""
 
+import json
 import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from helpers.http_visitor import served
@@ -23,6 +25,8 @@ pytestmark = pytest.mark.slow
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 A4_PX = {"width": 794, "height": 1123}
+SCHOOL = "school.localhost"
+"""A name of this computer that the page takes for an address in a network."""
 PROMPT = "What is a leap year?"
 RETYPE = """(box, text) => { box.value = text; box.dispatchEvent(new Event("input", { bubbles: true })); }"""
 TOLD = "[data-role=asked] .sd-asked-told"
@@ -56,7 +60,7 @@ def device() -> Device:
 @pytest.fixture
 def url(device: Device) -> Iterator[str]:
     rooms = Rooms(judge_for=partial(judge_with, device.service))
-    yield from served(build_page(device.service), **launch_options(class_routes(rooms)))
+    yield from served(build_page(device.service), **launch_options(class_routes(rooms), [SCHOOL]))
 
 
 class Persons:
@@ -136,11 +140,21 @@ def measuring(*phones: Any) -> None:
 
 
 def start(teacher: Any) -> None:
-    """Read how phones reach the class, and start it."""
-    teacher.wait_for_selector(MOUNTED, state="attached")
-    go(teacher, "class")
-    expect(teacher.locator("text=Phones can't reach this page")).to_be_visible()
+    """Read whether phones can reach the page, at two of its addresses, and start the class."""
+    address = teacher.url
+    for page_at, words in (
+        (
+            address.replace("127.0.0.1", SCHOOL),
+            f"Students will open {SCHOOL}:{urlsplit(address).port}/specdemo-class",
+        ),
+        (address, "Phones can't reach this page"),
+    ):
+        teacher.goto(page_at)
+        teacher.wait_for_selector(MOUNTED, state="attached")
+        go(teacher, "class")
+        expect(teacher.locator(f".sd-class p:has-text({json.dumps(words)})")).to_be_visible()
     open_class(teacher)
+    expect(teacher.get_by_role("link", name="Lesson plan", exact=True)).to_be_visible()
     expect(teacher.locator("[data-role=here]")).to_have_text("0 students are here.")
 
 

@@ -277,6 +277,8 @@ def test_a_question_of_the_quiz_is_answered_by_its_measurement_which_can_be_repe
 
 def test_the_class_drafts_during_the_join_screen_and_everybody_sees_the_verdicts(room):
     teacher, phone, keyboard = room.teacher, room.phone, room.keyboard
+    teacher.select_option(".sd-class-game select", label="Proverbs")
+    expect(teacher.locator(".sd-class-game textarea")).to_have_value(re.compile("A picture is worth$"))
     teacher.check(".sd-class-game input[name=drafts]")
     start_game(teacher)
     phone.fill(".sd-game-form textarea", "as soon as you can")

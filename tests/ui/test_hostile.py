@@ -144,13 +144,13 @@ def test_text_from_right_to_left_turns_nothing_around_it_and_a_chart_escapes_its
     page.fill("#prompt textarea", f"123 {hebrew} 456")
     page.check("#mode input[value=raw]")
     run_to_end(page)
-    boxes = page.evaluate(
+    prompt, *boxes = page.evaluate(
         """() => [document.querySelector('[data-lane=speculative] .sd-prompt'),
             ...document.querySelectorAll('[data-lane=speculative] .sd-token')].slice(0, 4)
             .map(node => node.getBoundingClientRect()).map(box => [box.left, box.right])"""
     )
-    for (_, right), (left, _) in pairwise(boxes):
-        assert left >= right - 1
+    for (_, right), (left, _) in pairwise([*boxes, prompt]):
+        assert left >= right - 1, "English words read from the left, but begin at the right, after the prompt"
     isolated = "all => all.every(node => getComputedStyle(node).unicodeBidi === 'isolate')"
     assert page.eval_on_selector_all(".sd-prompt, .sd-hint, .sd-source-prompt", isolated)
     chart = "import(new URL('specdemo-static/common/plotly_chart.js', document.baseURI))"
@@ -219,7 +219,7 @@ def test_the_page_breaks_no_policy_and_could_not_call_out(open_page, url):
     page.reload()
     for tab in ("Learn", "Play", "Is it the same?", "Lab", "Class", "Run"):
         page.get_by_role("tab", name=tab).click()
-    run_to_end(page)  # replaces the stage of the first lesson
+    run_to_end(page)
     page.locator("[data-plot=speedup]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-plot=speedup].js-plotly-plot")
     for role, words in (("save-page", "Page saved"), ("copy-image", "Image"), ("save-trace", "Trace saved")):

@@ -1,7 +1,6 @@
 """Keys of the whole page, explanations of figures, and announcements to screen readers."""
 
 import pytest
-from helpers.pages import MOUNTED
 from helpers.replay import recorded, rounds
 from helpers.visitor import clock, figures, press, run_to_end, tokens
 from playwright.sync_api import expect
@@ -97,19 +96,6 @@ def test_a_figure_is_explained_with_the_numbers_of_the_run(played):
 
 
 @pytest.mark.slow
-def test_help_opens_by_touch_and_lies_within_a_phone(patient_page, url, service):
-    page = patient_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    page.goto(url)
-    page.wait_for_selector(MOUNTED, state="attached")
-    page.locator("[data-help=speedup]").tap()
-    box = page.locator(HELP).bounding_box()
-    assert "Figures appear after the first round." in page.inner_text(HELP)
-    assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and box["y"] >= 0
-    page.locator("[data-role=play]").tap(force=True)
-    assert page.locator(HELP).count() == 0
-
-
-@pytest.mark.slow
 def test_no_speedup_is_shown_before_both_lanes_have_eight_tokens(played):
     page = played("greedy")
     label = page.locator("[data-label=identical]")
@@ -138,3 +124,20 @@ def test_tokens_of_a_round_without_a_draft_are_plain(open_page, service):
     page.keyboard.press("Enter")
     assert page.inner_text(".sd-card header").endswith("target's own")
     assert page.locator(".sd-card [data-status]").count() == 0
+
+
+@pytest.mark.slow
+def test_escape_in_a_list_of_the_settings_closes_only_the_list(open_page):
+    page = open_page()
+    page.click("#more > button")
+    panel = page.locator("#more > div:not(.wrap)").bounding_box()
+    rule = page.locator("#rule label").last.bounding_box()
+    assert rule["x"] + rule["width"] <= panel["x"] + panel["width"], "the last rule is whole"
+    page.click("#drafter input")
+    options = page.locator("[role=listbox]")
+    expect(options).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(options).to_have_count(0)
+    expect(page.locator("#rule")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#rule")).to_be_hidden()

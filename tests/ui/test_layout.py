@@ -1,41 +1,14 @@
 """The layout of the Run tab: room for the text, sizes of letters, and what stays in its place."""
 
-from typing import Any
-
 import pytest
-from helpers.layout import fonts
+from helpers.layout import LANES, assert_in_the_window, fonts, resize
 from helpers.replay import recorded
-from helpers.visitor import FRAMES, press, run_to_end
+from helpers.visitor import press, run_to_end
 from playwright.sync_api import expect
 
-LANES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).map(box => {
-    const { fontSize, lineHeight } = getComputedStyle(box);
-    return { lines: Math.floor(box.clientHeight / parseFloat(lineHeight)), size: parseFloat(fontSize) }; })"""
-SMALLER = """([root, px]) => [...document.querySelectorAll(`${root}, ${root} *`)].filter(node =>
-    [...node.childNodes].some(child => child.nodeType === Node.TEXT_NODE && child.data.trim())
-    && node.checkVisibility({ visibilityProperty: true, opacityProperty: true })
-    && !node.closest('.sd-sr, .sr-only, option, .sd-skip, .sd-text'))
-    .filter(node => ((size) => size > 0 && size < px)(parseFloat(getComputedStyle(node).fontSize)))
-    .map(node => `${node.tagName}.${node.className} ${node.textContent.trim().slice(0, 30)}`)"""
 PLACES = """() => [...document.querySelectorAll('.sd-lane, .sd-tools > *:not(.sd-told), .sd-bar')]
     .map(node => JSON.stringify(node.getBoundingClientRect()))"""
-WHOLE_LINES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).every(box =>
-    box.scrollHeight - box.scrollTop - box.clientHeight < 1 &&
-    box.clientHeight % parseFloat(getComputedStyle(box).lineHeight) === 0)"""
-LABELS = (".sd-claim", ".sd-lane h2", ".sd-rate", ".sd-key", ".sd-passes", ".sd-figure [data-label]")
 SMALL, LARGE = (1280, 720), (1920, 1080)
-
-
-def assert_in_the_window(page: Any, height: int, *parts: str) -> None:
-    for part in parts:
-        box = page.locator(part).bounding_box()
-        assert box["y"] >= 0 and box["y"] + box["height"] <= height, part
-
-
-def resize(page: Any, size: tuple[int, int]) -> None:
-    page.set_viewport_size({"width": size[0], "height": size[1]})
-    page.wait_for_timeout(250)  # resize observers run
-    page.evaluate(FRAMES)
 
 
 @pytest.mark.slow
@@ -69,35 +42,6 @@ def test_lanes_charts_and_the_cards_of_a_round_have_room_in_every_font(open_page
         assert microscope["width"] == main["width"]
         assert_in_the_window(page, 720, ".sd-microscope", "[data-role=rounds]", ".sd-transport")
         page.keyboard.press("Escape")
-
-
-@pytest.mark.slow
-def test_a_projector_shows_letters_for_the_last_row_in_every_font(open_page):
-    page = open_page(*LARGE)
-    page.check("[data-role=projector]")
-    run_to_end(page)
-    for font in fonts(page):
-        resize(page, LARGE)
-        lanes = page.evaluate(LANES)
-        assert len(lanes) == 2 and all(lane["lines"] >= 4 and lane["size"] >= 40 for lane in lanes), font
-        assert page.evaluate(SMALLER, ["main", 24]) == []
-        assert [small for part in LABELS for small in page.evaluate(SMALLER, [part, 28])] == []
-        assert_in_the_window(page, 1080, "[data-lane=baseline]", ".sd-legend", ".sd-transport")
-        resize(page, SMALL)
-        page.wait_for_function(WHOLE_LINES)
-        assert_in_the_window(page, 720, "#prompt", "#run", "[data-lane=baseline]", ".sd-transport")
-    figures = page.locator(".sd-figure:visible > b").evaluate_all("all => all.map(one => one.dataset.figure)")
-    assert figures == ["speedup", "alpha_compared"]
-    assert page.locator(".sd-plot:visible, .sd-rounds:visible").count() == 0
-    page.check("[data-role=show-charts]")
-    assert page.locator(".sd-live .sd-plot:visible").count() == 1 and page.locator(".sd-rounds").is_visible()
-    page.uncheck("[data-role=show-charts]")
-    assert page.locator("#more").is_hidden()
-    page.reload()
-    page.wait_for_selector("body.sd-projector")
-    page.uncheck("[data-role=projector]")
-    page.wait_for_function(WHOLE_LINES)
-    assert page.locator("#more").is_visible()
 
 
 def test_the_stage_names_its_run_and_keeps_it_until_the_next_one_has_a_token(open_page, service, url):

@@ -292,7 +292,7 @@ def test_every_button_asks_for_something_there_is(monkeypatch):
     monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
     html = (STATIC / "learn" / "lessons.html").read_text(encoding="utf-8")
     proof = (STATIC / "proof" / "proof.html").read_text(encoding="utf-8")
-    shows = [json.loads(show) for show in re.findall("data-show='(.*?)'", html)]
+    shows = [json.loads(show) for show in re.findall("data-(?:show|opens)='(.*?)'", html)]
     assert {show["recording"] for show in shows} <= set(recordings.names())
     proofs = re.findall('data-proof="(.*?)"', html) + re.findall('data-recorded="(.*?)"', proof)
     assert set(proofs) == {path.stem for path in (STATIC / "proof" / "recorded").iterdir()}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.replay import RECORDING, recorded
-from helpers.visitor import WIDER, open_round, press, requested, run_to_end, token_of
+from helpers.visitor import open_round, press, run_to_end, token_of
 from PIL import Image, ImageChops
 
 from specdemo.charts.palette import THEMES
@@ -27,6 +27,14 @@ SAME_WORD = """keys => {
         return [names[index], [left, top, right, bottom]]; }); }"""
 KEY_SIZE = (58, 24)
 STEP = 48  # difference in grey levels (of 256) at which two pixels are distinguishable at a glance
+FILLED = """([part, property]) => {
+    const style = getComputedStyle(document.querySelector(part));
+    return [style[property], style.backgroundImage]; }"""
+TARGETS = """() => [...document.querySelectorAll('main :is(button, summary, select, input)')]
+    .filter(node => node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width)
+    .map(node => node.closest('label') ?? node)
+    .filter(node => ((box) => Math.min(box.width, box.height) < 24)(node.getBoundingClientRect()))
+    .map(node => node.outerHTML.slice(0, 80))"""
 LIVE = ("[data-role=rounds]", "[data-plot=race]")
 CONTROLS = (".sd-transport", ".sd-pace", ".sd-bar")
 ASKED = ("#prompt", "#run", "#mode", "#k", "#more")
@@ -89,39 +97,6 @@ def test_the_whole_stage_fits_a_small_projector(open_page, service, theme):
     assert_above_the_fold(page, *ASKED, SPECULATIVE, ".sd-microscope", "[data-role=rounds]", *CONTROLS)
 
 
-def test_on_a_phone_enter_starts_a_run_whose_parts_all_fit_the_width(open_page, service):
-    service.replayed = recorded("rejection")
-    page = open_page(width=390, height=844)
-    page.fill("#prompt textarea", "Once")
-    page.press("#prompt textarea", "Shift+Enter")
-    page.locator("#prompt textarea").press_sequentially("more")
-    page.press("#prompt textarea", "Enter")
-    page.wait_for_selector(".sd[data-state=playing]")
-    asked = requested(service)
-    assert asked["prompt"] == "Once\nmore" and asked["max_new_tokens"] == 64
-    page.wait_for_function("() => Math.abs(document.querySelector('.sd').getBoundingClientRect().top) < 40")
-    page.wait_for_selector("#run:enabled")
-    press(page, "to-end")
-    for part in page.locator(".sd-lane, .sd-figures, .sd-plot, #prompt").all():
-        assert part.bounding_box()["width"] > 340, "one column"
-    tops = [page.locator(part).bounding_box()["y"] for part in (".sd-lane[data-lane=draft]", ".sd-live")]
-    assert tops == sorted(tops), "the lanes come before the charts"
-    page.locator("[data-plot=position]").scroll_into_view_if_needed()
-    page.wait_for_selector("[data-plot=position].js-plotly-plot")
-    for state in ("run", "microscope", "tooltip"):
-        if state == "microscope":
-            open_round(page, 1, 60)
-            card = page.locator(".sd-card").last
-            card.scroll_into_view_if_needed()
-            box = card.bounding_box()
-            assert box["x"] >= 0 and box["x"] + box["width"] <= 390, "cards scroll in their own row"
-        if state == "tooltip":
-            page.keyboard.press("Escape")
-            token_of(page, 1, 1).click()
-        assert page.evaluate("() => document.documentElement.scrollWidth") == 390, state
-        assert page.evaluate(WIDER, 390) == [], state
-
-
 def test_each_status_has_a_cue_of_its_own(played):
     page = played("greedy")
     keys = page.eval_on_selector_all(".sd-key[data-status]", CUES)
@@ -149,3 +124,37 @@ def test_statuses_differ_without_colours(open_page, theme):
             apart = sum(difference.histogram()[STEP:])
             assert apart > 0.03 * KEY_SIZE[0] * KEY_SIZE[1], (deficiency, one, other)
     session.detach()
+
+
+@pytest.mark.slow
+def test_forced_colors_keep_choices_and_lengths(open_page):
+    page = open_page()
+    run_to_end(page)
+    page.emulate_media(forced_colors="active")
+    for chosen, other in (
+        ("#tab-run-button", "#tab-lab-button"),
+        ("#mode label.selected", "#mode label:not(.selected)"),
+        (".sd-pace input:checked + span", ".sd-pace input:not(:checked) + span"),
+    ):
+        colours = [page.evaluate(FILLED, [part, "backgroundColor"]) for part in (chosen, other)]
+        assert colours[0] != colours[1], chosen
+    for control in ("#mode input", "#auto input"):
+        assert page.locator(control).first.evaluate("node => getComputedStyle(node).appearance") == "auto"
+    for part in (".sd-blocks", ".sd-strip-keys", "#k input[type=range]"):
+        assert page.evaluate(FILLED, [part, "forcedColorAdjust"])[0] == "none", part
+    plain = page.locator("[data-lane=baseline] .sd-token").first
+    colours = plain.evaluate(
+        "node => [getComputedStyle(node).borderBottomColor, getComputedStyle(document.body).backgroundColor]"
+    )
+    assert colours[0] == colours[1], "a token without a status has no line"
+
+
+@pytest.mark.slow
+def test_targets_are_large_enough_and_a_focused_radio_button_has_a_ring(open_page):
+    page = open_page()
+    run_to_end(page)
+    assert page.evaluate(TARGETS) == []
+    page.focus("#prompt textarea")
+    page.keyboard.press("Tab")
+    ring = "node => getComputedStyle(node.closest('label')).outlineWidth"
+    assert page.locator("#mode input:focus").evaluate(ring) == "3px"

@@ -16,9 +16,10 @@ from helpers.visitor import press
 from PIL import Image
 from playwright.sync_api import expect
 
+from specdemo.ui.component import CLAIM
 from specdemo.ui.http.hosts import parse_framers
 from specdemo.ui.http.sharing import PICTURE_SIZE
-from specdemo.ui.page import CLAIM, TITLE, build_page, launch_options
+from specdemo.ui.page import TITLE, build_page, launch_options
 
 SPACE = "me-demo.hf.space"
 FIRST_KILOBYTES = 4_000

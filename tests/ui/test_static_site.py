@@ -33,7 +33,7 @@ THEORY_POINT = (
 )
 ONWARD = "[data-role=to-end], [data-role=phase-on], [data-role=round-on]"
 """The buttons that do nothing at the end of a run."""
-SHOWN = "button:visible:enabled, summary:visible, a:visible"
+SHOWN = "button:visible:enabled:not([title^='Save this chart']), summary:visible, a:visible"
 KEEP_STATE = """() => {
     window.state = () => location.href + document.body.outerHTML;
     window.before = state(); }"""

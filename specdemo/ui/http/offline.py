@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from specdemo.charts.palette import css_variables
-from specdemo.ui.component import DRESS, STATIC, inline_json, static_text
+from specdemo.ui.component import CLAIM, DRESS, STATIC, inline_json, static_text
 from specdemo.ui.stage import PLOTLY_JS, STAGE_SHEETS, settings
 
 ENTRY = "stage/stage.js"
@@ -37,14 +37,22 @@ _PAGE = Template("""<!doctype html>
 body { margin: 0 auto; max-width: 1480px; padding: 8px 24px 10px; background: var(--sd-page);
   color: var(--sd-ink);
   font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-body > h1 { font-size: 24px; font-weight: 750; letter-spacing: -.01em; margin: 0 0 8px; line-height: 1.35; }
-@media (max-width: 900px) { body { padding: 8px 12px; } }
+body > header { display: flex; flex-wrap: wrap; gap: 0 18px; align-items: center; font-size: 15px; }
+h1 { flex: 1 1 auto; font-size: 21px; font-weight: 750; letter-spacing: -.01em; margin: 0; }
+body > header > p { flex-basis: 100%; margin: 0 0 4px; }
+body > header a { color: var(--sd-accent); }
+.sd-tools :is(.sd-select, .sd-menu) { display: none; }
+@media (max-width: 900px) { body { padding: 8px 12px; } h1 { font-size: 18px; } }
 </style>
 </head>
 <body>
 <script type="application/x-ndjson" id="specdemo-events">$events</script>
 $dress
+<header>
 <h1>Speculative decoding, a recorded run</h1>
+<div class="sd-header-tools"></div>
+<p>$claim <a data-live hidden>Open the live page</a></p>
+</header>
 $stage
 <script>$plotly</script>
 <script type="importmap">$modules</script>
@@ -65,6 +73,7 @@ def player_page(events: str = "") -> str:
     """Return the page as HTML; ``events`` is the NDJSON of a run, as ``replay_lines`` returns it."""
     return _PAGE.substitute(
         policy=POLICY,
+        claim=CLAIM,
         dress=DRESS,
         style="\n".join([css_variables(), *(static_text(f"{name}.css") for name in STAGE_SHEETS)]),
         events=events.replace("<", r"\u003c"),

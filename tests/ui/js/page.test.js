@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { partIn, settingsLine, tabIn } from "../../../specdemo/ui/static/common/page.js";
+import { keepSettings, partIn, runWith, settingsAfterRun, settingsLine, tabIn } from "../../../specdemo/ui/static/common/page.js";
 
 test("the fragment of an address names a tab, or none", () => {
   assert.equal(tabIn("#tab=lab"), "lab");
@@ -14,4 +14,15 @@ test("the line names the drafter as the menu does, or as it is called where the 
   const labels = { "prompt-lookup": "prompt lookup" };
   assert.equal(settingsLine(labels, ["prompt-lookup", "greedy", 0, 64]), "prompt lookup · greedy · 64 tokens");
   assert.equal(settingsLine(labels, ["other", "rejection", 0.8, 8]), "other · rejection · temperature 0.8 · 8 tokens");
+});
+
+test("after a component's run its settings return to the visitor's, except for those that the visitor has changed", (t) => {
+  globalThis.document = { querySelector: () => ({ click: () => {} }) };
+  t.after(() => delete globalThis.document);
+  const names = ["prompt", "k", "auto", "repeats"];
+  const updates = (values) => settingsAfterRun(names, { repeats: 1 }, values).map(({ __type__, ...change }) => change);
+  keepSettings(["mine", 6, true, 1]);
+  runWith(["lesson", 4, false, 3]);
+  assert.deepEqual(updates(["my next", 4, false, 3]), [{}, { value: 6, interactive: false }, { value: true }, { value: 1 }]);
+  assert.deepEqual(updates(["my next", 6, true, 3]), [{}, {}, {}, { value: 1 }], "a run of the visitor changes nothing");
 });

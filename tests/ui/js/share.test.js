@@ -38,11 +38,12 @@ test("a frame shows the recording at the page's address, in the page's theme", (
 });
 
 test("events cannot end the script element they are put in", () => {
-  const template = '<script type="application/x-ndjson" id="specdemo-events"></script><p>$&</p>';
+  const template = '<script type="application/x-ndjson" id="specdemo-events"></script><p>$&</p><a data-live hidden>Live</a>';
   const events = [{ type: "start", prompt: "</script><img src=x> $& $1" }, { type: "end" }];
-  const page = offlinePage(template, events);
+  const page = offlinePage(template, events, 'https://host/?k=3&prompt=a$&b');
   assert.equal(page.match(/<\/script>/g).length, 1);
   assert.ok(!page.includes("<img"));
+  assert.ok(page.includes('<a href="https://host/?k=3&amp;prompt=a$&amp;b">Live</a>'));
   const held = page.slice(page.indexOf(">") + 1, page.indexOf("</script>")).trim().split("\n");
   assert.deepEqual(held.map((line) => JSON.parse(line)), events);
 });

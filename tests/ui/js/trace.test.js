@@ -113,3 +113,10 @@ test("the file of a run has its rounds, the pieces of all events, and only its o
   assert.deepEqual(file.specials, [1]);
   assert.deepEqual(file.totals, { of: "end" });
 });
+
+test("a lane without drafts has a stop for each of its passes", () => {
+  const trace = smallTrace();
+  for (const stops of [trace.roundStops("baseline"), trace.phaseStops("baseline")]) {
+    assert.deepEqual(stops, trace.entries("baseline").map(({ to }) => to));
+  }
+});

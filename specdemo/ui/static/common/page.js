@@ -168,7 +168,7 @@ export function settingsLine(labels, [drafter, rule, temperature, tokens]) {
   return `${labels[drafter] ?? drafter} · ${ruleWords(rule, temperature)} · ${tokens} tokens`;
 }
 
-/** Make the summary line open the settings panel, and a press elsewhere or Escape close it. */
+/** Make the summary line open the settings panel, and a press elsewhere or Escape close it; with a list open, Escape only closes the list. */
 export function mountSettings() {
   const line = document.querySelector(LINE);
   const opener = () => document.querySelector(`${PANEL} > button`);
@@ -179,8 +179,8 @@ export function mountSettings() {
     if (isOpen() && !isInside) opener().click();
   });
   document.addEventListener("keydown", ({ key, target }) => {
-    if (key !== "Escape" || !isOpen() || !target.closest(PANEL)) return;
+    if (key !== "Escape" || !isOpen() || !target.closest(PANEL) || target.matches("[role=combobox][aria-expanded=true]")) return;
     opener().click();
     opener().focus();
-  });
+  }, true); // before Gradio closes the list
 }

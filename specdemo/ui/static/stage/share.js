@@ -11,9 +11,15 @@ function eventsForPage(events) {
   return events.map((event) => JSON.stringify(event).replaceAll("<", "\\u003c")).join("\n");
 }
 
-/** The offline page with these events; `template` is the page without events. */
-export function offlinePage(template, events) {
-  return template.replace(EVENTS_TAG, (_, open, close) => `${open}\n${eventsForPage(events)}\n${close}`);
+/** The offline page with these events and a link to `live`; `template` is the page without them. */
+export function offlinePage(template, events, live) {
+  return template
+    .replace(EVENTS_TAG, (_, open, close) => `${open}\n${eventsForPage(events)}\n${close}`)
+    .replace("<a data-live hidden>", () => `<a href="${attribute(live)}">`);
+}
+
+function attribute(value) {
+  return value.replaceAll("&", "&amp;").replaceAll('"', "&quot;");
 }
 
 /** A link to a recording, or, without one, to the page with a run's settings and models. */
@@ -34,8 +40,7 @@ export function frameOf(address, recording) {
 
 /** HTML that shows a page in a frame. */
 export function frame(source) {
-  const safe = source.replaceAll("&", "&amp;").replaceAll('"', "&quot;");
-  return `<iframe src="${safe}" title="A run of speculative decoding" width="100%" height="640" style="border: 0" loading="lazy"></iframe>`;
+  return `<iframe src="${attribute(source)}" title="A run of speculative decoding" width="100%" height="640" style="border: 0" loading="lazy"></iframe>`;
 }
 
 /** A link to a lesson or a question of the quiz, with settings for the widgets and, if there is one, a recording. */

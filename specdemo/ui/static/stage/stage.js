@@ -35,7 +35,6 @@ export function mount({ element, props, watch, trigger, base, settings }) {
     asked.set("repeats", REPEATS);
     trigger("submit", { address: String(asked) });
   });
-  document.querySelector(".sd-header-tools")?.append(stage.roles.tools);
   const feed = () => stage.feed(props.value ?? "");
   watch("value", feed);
   feed();
@@ -111,6 +110,7 @@ class Stage {
     this.selection = new Selection(this);
     this.transport = new Transport(this);
     this.toolbar = new Toolbar(this, settings.base);
+    document.querySelector(".sd-header-tools")?.append(this.roles.tools);
     this.roles["show-discards"].addEventListener("change", ({ target }) => {
       root.toggleAttribute("data-all-discards", target.checked);
       this.reflow();

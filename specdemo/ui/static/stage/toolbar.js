@@ -145,7 +145,7 @@ export class Toolbar {
   async savePage(trace) {
     const response = await fetch(new URL("player.html", this.base));
     if (!response.ok) throw new Error(`the server returned status ${response.status}`);
-    saveFile(pageName(trace.start.run), "text/html", offlinePage(await response.text(), trace.events));
+    saveFile(pageName(trace.start.run), "text/html", offlinePage(await response.text(), trace.events, linkTo(location.href, trace.start.run, this.stage.recording)));
   }
 
   /** Copy a picture of the run, or save it if the browser cannot copy; resolves to a sentence about what was done. */
