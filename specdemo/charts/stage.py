@@ -45,6 +45,7 @@ def skeletons() -> dict[str, dict[str, Any]]:
             "time": as_plain(_time(colours)),
             "position": as_plain(_position(colours), {"position": {"textposition": "none"}}),
             "ranks": as_plain(_ranks(colours)),
+            "entropy": as_plain(_entropy(colours)),
         }
         for theme, colours in THEMES.items()
     }
@@ -161,6 +162,18 @@ def _ranks(colours: Palette) -> go.Figure:
     ticks = {"tickvals": [1, 2, 3, 4, 5, 6], "ticktext": ["1st", "2nd", "3rd", "4th", "5th", "beyond"]}
     figure.update_xaxes(axis_of("rank in the draft's list", colours) | ticks, showgrid=False)
     figure.update_yaxes(axis_of("rejected tokens", colours), tickformat="d", rangemode="tozero")
+    return figure
+
+
+def _entropy(colours: Palette) -> go.Figure:
+    bars = _bars("entropy", "%{y:.0%}, %{text} compared", filling(colours.accepted)).update(label_outside())
+    figure = go.Figure([bars, room_for([0.5, 5.5], [0, 1])])
+    figure.update_layout(frame("Acceptance by target entropy", colours) | {"showlegend": False})
+    figure.update_layout(bargap=BAR_GAP, hovermode="closest", margin={"t": 50})
+    # The browser's BITS_PER_BAR is the width of these intervals.
+    ticks = {"tickvals": [1, 2, 3, 4, 5], "ticktext": ["0–0.5", "0.5–1", "1–1.5", "1.5–2", "over 2"]}
+    figure.update_xaxes(axis_of("target entropy in bits, at least", colours) | ticks, showgrid=False)
+    figure.update_yaxes(axis_of("accepted", colours), tickformat=".0%", range=[0, 1.15], dtick=0.5)
     return figure
 
 

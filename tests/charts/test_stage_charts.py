@@ -16,6 +16,7 @@ FILLED = {
     "time": ["drafting", "verifying", "rest"],
     "position": ["position"],
     "ranks": ["ranks"],
+    "entropy": ["entropy"],
 }
 LIVE = "race"  # the browser sets its axes
 Figure = dict[str, Any]
@@ -59,7 +60,7 @@ def test_lines_over_time_are_thick(charts):
 
 def test_every_axis_has_a_unit(charts):
     units = {"round", "tokens", "decode seconds", "position in the draft", "rank in the draft's list"}
-    units.add("rejected tokens")
+    units |= {"rejected tokens", "target entropy in bits, at least"}
     for name, figure in charts.items():
         for axis, part in axes(figure).items():
             if (name, axis) != ("time", "yaxis"):  # the names of the lanes

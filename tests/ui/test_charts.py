@@ -1,6 +1,7 @@
 """The charts show the rounds and totals of the played part of a run; the race follows at once."""
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ BLANK = [None]  # the data of an empty trace
 PLAYED = """([name, count]) => document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length === count"""
 PLACES = """wanted => JSON.stringify(document.querySelector('[data-plot=position]').data?.[0].y)
     === JSON.stringify(wanted)"""
-ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 6"
+ENTROPY = PLACES.replace("position", "entropy")
+ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 7"
 NOTES = """() => document.querySelector('[data-plot=speedup]').layout.annotations
     .filter(note => note.visible).map(note => note.text)"""
 LAYER = "() => ({ ...document.querySelector('.sd-live-layer').dataset })"
@@ -60,12 +62,25 @@ def test_charts_show_the_played_part_of_a_run(played, recording):
     assert_race(shown["race"], events)
     assert_sums(shown, totals, places)
     assert sum(shown["ranks"]["ranks"]["y"]) > 0
+    compared = [token for event in speculative for token in event["round"]["drafted"] if token["compared"]]
+    page.wait_for_function(ENTROPY, arg=shares_by_entropy(compared))
     press(page, "to-start", *["round-on"] * 5)
     shown = charts(page, 5)
     assert_rounds(shown, speculative[:5], figures(page))
     drafted = [token for event in speculative[:5] for token in event["round"]["drafted"]]
     accepted = sum(token["status"] == "accepted" for token in drafted)
     assert shown["race"]["speculative"]["y"][-1] == figures(page)["passes"] + accepted
+
+
+def shares_by_entropy(tokens: list[Event]) -> list[float | None]:
+    """Return the accepted share of tokens by half bits of the target's entropy; the last has all above 2."""
+    groups: list[list[bool]] = [[] for _ in range(5)]
+    for token in filter(lambda token: token["target_top"], tokens):
+        listed = [probability for _, probability in token["target_top"]]
+        others = max(0.0, 1 - sum(listed))
+        bits = sum(-p * math.log2(p) for p in [*listed, others] if p)
+        groups[min(4, int(bits / 0.5))].append(token["status"] == "accepted")
+    return [sum(group) / len(group) if group else None for group in groups]
 
 
 def assert_rounds(shown: dict[str, Event], speculative: list[Event], latest: Event) -> None:
@@ -117,7 +132,7 @@ def test_charts_stand_before_a_run_take_the_theme_stay_and_label_a_missing_basel
     run_to_end(page)
     shown = charts(page, len(rounds(service.replayed)))
     kept = "() => [...document.querySelectorAll('.js-plotly-plot .svg-container')].map(n => n.kept)"
-    assert page.evaluate(kept) == [1] * 6
+    assert page.evaluate(kept) == [1] * 7
     assert page.evaluate(NOTES)[-1] == "the target alone did not run"
     assert set(shown["speedup"]["speedup"]["y"]) == {None}
     assert page.inner_text("[data-figure=speedup]") == "–"

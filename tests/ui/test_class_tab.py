@@ -431,3 +431,16 @@ def test_a_student_can_look_elsewhere_and_return_and_keeps_the_run_after_the_end
     expect(phone.locator("[data-role=where]")).to_contain_text("The class has ended")
     assert plain_text(phone, SPECULATIVE)
     expect(teacher.locator(".sd-class-chip")).to_have_count(0)
+
+
+def test_the_worksheet_prints_on_one_sheet_and_its_answers_show_only_in_the_key(open_page, patient_page):
+    page = open_page()
+    page.click("#tab-class-button")
+    plan = page.locator("[data-role=plan][href]").evaluate("link => link.href")
+    paper = patient_page()
+    paper.goto(plan)
+    paper.click("text=Worksheet")
+    expect(paper.locator(".blank > b").first).to_be_hidden()
+    assert len(re.findall(rb"/Type\s*/Page\b", paper.pdf(prefer_css_page_size=True))) == 1
+    paper.click("text=Answer key")
+    expect(paper.locator(".blank > b").first).to_be_visible()

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { axisReach, positionPoints, rankPoints, speedupPoints, timePoints } from "../../../specdemo/ui/static/stage/charts.js";
+import { axisReach, entropyPoints, positionPoints, rankPoints, speedupPoints, timePoints } from "../../../specdemo/ui/static/stage/charts.js";
 import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
 import { own, round, roundEvent, START, token, TOTALS } from "./made.js";
 
@@ -64,4 +64,17 @@ test("the axis of ranks has room for the rounds that have arrived", () => {
     trace.take(roundEvent("speculative", { ...round(index, []), drafted, emission: own(2, "corrected") }));
   }
   assert.deepEqual(axisReach("ranks", trace), { x: 6.5, y: 7 });
+});
+
+test("compared tokens are counted by the target's entropy, where tokens below the top five count as one", () => {
+  const drafted = [
+    token(1, "accepted", { target_top: [[1, 1]] }),
+    token(2, "accepted", { target_top: [[2, 0.5], [3, 0.5]] }),
+    token(4, "rejected", { target_top: [2, 3, 5, 6, 7].map((id) => [id, 0.125]) }),
+    token(5, "discarded", { target_top: [[5, 1]] }),
+  ];
+  assert.deepEqual(entropyPoints(entriesOf({ ...round(0, []), drafted })), {
+    entropy: { x: [1, 2, 3, 4, 5], y: [1, null, 1, null, 0], text: ["1 of 1", "", "1 of 1", "", "0 of 1"] },
+  });
+  assert.deepEqual(entropyPoints(entriesOf(round(0, ["accepted"]))), {}, "a trace without lists");
 });

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { helpOn } from "../../../specdemo/ui/static/stage/helps.js";
 
-const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v", "rounds", "rates", "race", "time", "position", "ranks"];
+const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v", "rounds", "rates", "race", "time", "position", "ranks", "entropy"];
 const RUN = { config: { baseline: true }, calibration: { c: 0.117, v: [1, 1.02, 1.1, 1.3] } };
 const TOTALS = {
   tokens: 30,
@@ -51,6 +51,7 @@ test("the numbers come from the run", () => {
   assert.equal(numbers("time"), "draft 20%, target 75%, rest 5% of 3.03 s");
   assert.equal(numbers("position"), "1: 10 of 16, 2: 6 of 12");
   assert.equal(numbers("ranks"), "12 of 28 compared draft tokens rejected");
+  assert.equal(numbers("entropy"), "16 of 28 compared draft tokens accepted");
   assert.equal(numbers("v"), "v(1) = 1.00, v(2) = 1.02, v(3) = 1.10, v(4) = 1.30");
 });
 

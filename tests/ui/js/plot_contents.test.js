@@ -47,6 +47,7 @@ const FILLED = {
   time: ["drafting", "verifying", "rest"],
   position: ["position"],
   ranks: ["ranks"],
+  entropy: ["entropy"],
 };
 
 function skeleton(name) {

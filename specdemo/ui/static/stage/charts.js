@@ -9,7 +9,7 @@ export const LIVE = "race";
 /** The charts with rounds along the x axis. */
 export const BY_ROUND = ["rates", "speedup"];
 /** The charts that change with each speculative round, and those that change with each round of any lane. */
-export const CHANGED_BY_ROUND = [...BY_ROUND, "position", "ranks"];
+export const CHANGED_BY_ROUND = [...BY_ROUND, "position", "ranks", "entropy"];
 export const CHANGED_BY_LANES = ["race", "time"];
 export const NOT_MEASURED = "This value was not measured for this run.";
 export const NOTHING_COMPARED = "The target has not verified any draft tokens.";
@@ -18,6 +18,9 @@ const ROOM_TOKENS = 16;
 const POSITIONS_SHOWN = 6;
 const MIN_SPEEDUP = 1.5; // the speedup that the axis of "speedup" includes from the start
 const ROOM_RANKS = 4; // the count that the axis of "ranks" includes from the start
+// The bars of "entropy" have this width; the last one also has all higher values.
+const BITS_PER_BAR = 0.5;
+const ENTROPY_BARS = 5;
 const RACE_KEYS = {
   [SPECULATIVE]: ["seconds", "tokens"],
   [BASELINE]: ["baseline_seconds", "baseline_tokens"],
@@ -100,6 +103,16 @@ export const CHART_TERMS = {
       return compared ? `${compared - accepted} of ${compared} compared draft tokens rejected` : NOTHING_COMPARED;
     },
   },
+  entropy: {
+    title: "Acceptance by target entropy",
+    sentence: "The acceptance rate by the target's entropy, which is 0 bits if the target is certain of its token.",
+    formula: "entropy = −Σ p·log₂ p; at least, because all tokens below the top five count as one",
+    more: ["alpha"],
+    numbers: ({ totals }) => {
+      const [accepted, compared] = [totals.accepted_by_position, totals.compared_by_position].map(sum);
+      return compared ? `${accepted} of ${compared} compared draft tokens accepted` : NOTHING_COMPARED;
+    },
+  },
 };
 
 /**
@@ -112,6 +125,7 @@ export function pointsOf(name, { played, totals }) {
   if (name === "speedup") return speedupPoints(rounds, totals);
   if (name === "position") return positionPoints(rounds.at(-1)?.totals);
   if (name === "ranks") return rankPoints(rounds);
+  if (name === "entropy") return entropyPoints(rounds);
   if (name === "race") return racePoints(played);
   return timePoints(totals, BASELINE in played);
 }
@@ -175,6 +189,27 @@ function rankCounts(entries) {
   return Array.from({ length: BEYOND }, (_, index) => ranks.filter((rank) => rank === index + 1).length);
 }
 
+/** One bar per interval of `entropyAtLeast`; no points if no compared token has the target's most likely tokens. */
+export function entropyPoints(entries) {
+  const bars = Array.from({ length: ENTROPY_BARS }, () => ({ accepted: 0, compared: 0 }));
+  for (const token of entries.flatMap(({ round }) => round.drafted)) {
+    if (!token.compared || !token.target_top.length) continue;
+    const bar = bars[Math.min(ENTROPY_BARS - 1, Math.floor(entropyAtLeast(token.target_top) / BITS_PER_BAR))];
+    bar.compared += 1;
+    if (token.status === "accepted") bar.accepted += 1;
+  }
+  if (!bars.some(({ compared }) => compared)) return {};
+  const points = pointsAt(bars.map((_, index) => index + 1), bars.map(({ accepted, compared }) => (compared ? accepted / compared : null)));
+  return { entropy: { ...points, text: bars.map(({ accepted, compared }) => (compared ? `${accepted} of ${compared}` : "")) } };
+}
+
+/** The entropy in bits of a distribution with this list of most likely tokens, if all other tokens were one. */
+function entropyAtLeast(top) {
+  const listed = top.map(([, probability]) => probability);
+  const others = Math.max(0, 1 - sum(listed));
+  return sum([...listed, others].map((p) => (p ? -p * Math.log2(p) : 0)));
+}
+
 /**
  * The point that a chart's axes include at all times: the end of the rounds that have arrived. So a replay does not
  * move the axes.
@@ -185,6 +220,7 @@ export function axisReach(name, trace) {
   if (name === "rates") return { x: rounds.length + 0.5 };
   if (name === "speedup") return { x: rounds.length + 0.5, y: highestSpeedup(trace?.end ? [...rounds, trace.end] : rounds) };
   if (name === "position") return { x: (latest(SPECULATIVE)?.compared_by_position.length ?? 0) + 0.5 };
+  if (name === "entropy") return { x: ENTROPY_BARS + 0.5 };
   if (name === "ranks") return { x: BEYOND + 0.5, y: Math.max(ROOM_RANKS, ...rankCounts(rounds)) };
   const lanes = name === "time" ? [SPECULATIVE, BASELINE] : Object.keys(RACE_KEYS);
   const ends = lanes.map((lane) => RACE_KEYS[lane].map((key) => latest(lane)?.[key] ?? 0));

@@ -1,0 +1,83 @@
+"""The teacher's pages: values, names of recordings, lessons, buttons and answers are those of the program."""
+
+import base64
+import json
+import re
+
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.records import recordings
+from specdemo.records.theory import expected_tokens, is_slower
+from specdemo.records.trace import SPECULATIVE
+from specdemo.ui.component import STATIC, static_text
+from specdemo.ui.site import ANSWERS
+
+WORKSHEET, PLAN = (static_text(f"class/{name}.html") for name in ("worksheet", "lesson-plan"))
+LESSONS = static_text("learn/lessons.html")
+
+
+def facts(name):
+    """Return the values that the page shows of a recording."""
+    run = recordings.load(name)
+    totals, rounds = run.totals, run.lanes[SPECULATIVE].rounds
+    first = rounds[0]
+    alpha = round(totals["alpha_compared"], 2)
+    drafted = [token for round_ in rounds for token in round_.drafted]
+
+    def words(tokens):
+        return b"".join(base64.b64decode(run.pieces[token.id]) for token in tokens).decode().strip()
+
+    return {
+        "k": run.config.k,
+        "tokens": totals["tokens"],
+        "passes": totals["passes"],
+        "tau": f"{totals['tau']:.2f}",
+        "alpha": f"{alpha:.0%}",
+        "speedup": f"{totals['speedup'] or 0:.2f}×",
+        "verdict": "slower" if is_slower(totals["speedup"]) else "faster",
+        "same": "yes" if totals["identical"] else "no",
+        "rate": f"{totals['tokens_per_s']:.0f}",
+        "drafted": len(drafted),
+        "accepted": sum(round_.accepted for round_ in rounds),
+        "expected": f"{expected_tokens(alpha, run.config.k):.2f}" if run.config.k != "auto" else None,
+        "baseline_tokens": totals["baseline_tokens"],
+        "baseline_passes": totals["baseline_passes"],
+        "baseline_rate": f"{totals['baseline_tokens_per_s']:.0f}",
+        "draft_rate": f"{totals['draft_alone_tokens_per_s'] or 0:.0f}",
+        "difference": totals["draft_divergence"] is not None and totals["draft_divergence"] + 1,
+        "first_drafted": len(first.drafted),
+        "first_accepted": first.accepted,
+        "first_compared": first.compared,
+        "first_emitted": len(first.emitted),
+        "accepted_words": words(first.drafted[: first.accepted]),
+        "rejected_words": words(first.drafted[first.accepted : first.compared]),
+        "later_words": words(first.drafted[first.compared :]),
+        "own_word": words([first.emission]),
+    }
+
+
+def test_the_values_of_the_answer_key_are_those_of_the_recordings():
+    shown = re.findall(r'data-value="([\w-]+)\.(\w+)">(.*?)<', WORKSHEET)
+    assert len(shown) > 40
+    known = {name: facts(name) for name in {name for name, _, _ in shown} - {"formula"}}
+    known["formula"] = {str(alpha): f"{expected_tokens(alpha / 100, 4):.2f}" for alpha in (30, 90)}
+    expected = [(name, fact, str(known[name][fact])) for name, fact, _ in shown]
+    assert shown == expected
+
+
+def test_the_answers_to_questions_of_the_quiz_are_the_recorded_ones():
+    events = [json.loads(line) for line in static_text(ANSWERS).splitlines()]
+    recorded = {event["question"]: event["option"] for event in events if event["type"] == "verdict"}
+    shown = re.findall(r"<tr><td>(\d)\..*?<b data-answer>(.*?)<", WORKSHEET)
+    expected = [(number, QUESTIONS[int(number) - 1].options[recorded[int(number)]].text) for number in "146"]
+    assert shown == expected
+
+
+def test_named_recordings_lessons_and_buttons_exist():
+    titles = {recording.title.replace("'", "’") for recording in recordings.listed()}
+    assert set(re.findall(r"“([^”]{9,})”", WORKSHEET)) <= titles
+    lessons = re.findall(r"<h2>(.*?)</h2>", LESSONS)
+    assert re.findall(r"<h2>\d\. (.*?)</h2>", WORKSHEET)[:6] == lessons[:6]
+    assert set(re.findall(r"[Ll]esson “(.*?)”", PLAN)) == set(lessons[:6])
+    buttons = set(re.findall(r'"press">([^›→]{5,}?)</b>', PLAN))
+    texts = "".join(path.read_text() for path in STATIC.rglob("*.*") if path.suffix in (".html", ".js"))
+    assert [name for name in buttons if f">{name}<" not in texts and f'"{name}"' not in texts] == []
