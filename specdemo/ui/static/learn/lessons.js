@@ -163,34 +163,29 @@ export function lessonIn(search, names) {
 }
 
 /**
- * Maps each lesson to the number of steps of its task and to `step(moment)`, which returns the step that a moment
- * completes, if any. A moment is the visitor's answer to the lesson's question, or what the stage shows (see `Stage.tell`).
+ * Maps each lesson to a function that returns whether a moment completes its task. A moment is the visitor's answer to the
+ * lesson's question, or what the stage shows (see `Stage.tell`).
  */
+const isAnswered = ({ answered }) => answered;
 const TASKS = {
-  1: { steps: 1, step: ({ answered }) => answered },
-  2: { steps: 1, step: ({ recording, focus, settled }) => recording === "five" && focus !== "baseline" && settled > 0 },
-  3: { steps: 1, step: ({ answered }) => answered },
-  4: { steps: 1, step: ({ answered }) => answered },
-  5: { steps: 1, step: ({ answered }) => answered },
-  6: { steps: 1, step: ({ divergence }) => divergence },
-  7: { steps: 1, step: ({ answered }) => answered },
+  1: isAnswered,
+  2: ({ recording, focus, settled }) => recording === "five" && focus !== "baseline" && settled > 0,
+  3: isAnswered,
+  4: isAnswered,
+  5: isAnswered,
+  6: ({ divergence }) => divergence,
+  7: isAnswered,
 };
 
 /** The completed tasks; `done` has the names of the lessons whose tasks were completed on earlier visits. */
 export class Tasks {
   constructor(done) {
     this.done = new Set(done);
-    this.taken = new Map(); // maps each lesson to its completed steps
   }
 
   /** Take an answer or a moment of the stage during `lesson`; returns true if it completes the task of the lesson. */
   take(lesson, moment) {
-    const task = TASKS[lesson];
-    const step = task?.step(moment);
-    if (!step || this.done.has(lesson)) return false;
-    const taken = this.taken.get(lesson) ?? new Set();
-    this.taken.set(lesson, taken.add(step));
-    if (taken.size < task.steps) return false;
+    if (this.done.has(lesson) || !TASKS[lesson]?.(moment)) return false;
     this.done.add(lesson);
     return true;
   }
