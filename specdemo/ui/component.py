@@ -12,8 +12,8 @@ import gradio as gr
 STATIC = Path(__file__).parent / "static"
 PREFIX = "specdemo-static"
 CLAIM = (
-    "A small model drafts tokens; a large model verifies all draft tokens in one pass. Same text, fewer "
-    "slow passes."
+    "A small model drafts tokens; a large model verifies all draft tokens in one pass. Same text, or the same "
+    "distribution when sampling, in fewer slow passes."
 )
 DRESS = """<script>
 const darkly = matchMedia("(prefers-color-scheme: dark)");

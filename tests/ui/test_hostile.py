@@ -1,7 +1,6 @@
 """Hostile text from any source is shown as text: it runs nothing and moves nothing."""
 
 import base64
-from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
@@ -144,13 +143,14 @@ def test_text_from_right_to_left_turns_nothing_around_it_and_a_chart_escapes_its
     page.fill("#prompt textarea", f"123 {hebrew} 456")
     page.check("#mode input[value=raw]")
     run_to_end(page)
-    prompt, *boxes = page.evaluate(
-        """() => [document.querySelector('[data-lane=speculative] .sd-prompt'),
-            ...document.querySelectorAll('[data-lane=speculative] .sd-token')].slice(0, 4)
-            .map(node => node.getBoundingClientRect()).map(box => [box.left, box.right])"""
+    [right, left], directions = page.evaluate(
+        """() => { const lane = document.querySelector('[data-lane=speculative]');
+            const [prompt, token] = ['.sd-prompt', '.sd-token'].map(part => lane.querySelector(part));
+            const way = part => getComputedStyle(lane.querySelector(part)).direction;
+            return [[token.getBoundingClientRect().right, prompt.getBoundingClientRect().left],
+                ['.sd-text', 'header'].map(way)]; }"""
     )
-    for (_, right), (left, _) in pairwise([*boxes, prompt]):
-        assert left >= right - 1, "English words read from the left, but begin at the right, after the prompt"
+    assert right <= left + 1 and directions == ["rtl", "ltr"], "the answer follows the prompt, to its left"
     isolated = "all => all.every(node => getComputedStyle(node).unicodeBidi === 'isolate')"
     assert page.eval_on_selector_all(".sd-prompt, .sd-hint, .sd-source-prompt", isolated)
     chart = "import(new URL('specdemo-static/common/plotly_chart.js', document.baseURI))"

@@ -1,4 +1,4 @@
-"""The seven lessons: each shows its topic on the stage, with a recording and live."""
+"""The lessons: each shows its topic on the stage, with a recording and live."""
 
 import json
 import re
@@ -8,19 +8,24 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+import torch
 from helpers.accessible import assert_accessible
 from helpers.pages import Pages, Visitors
 from helpers.visitor import figures, press, requested, tokens
 from playwright.sync_api import expect
 
-from specdemo.records import recordings
+from specdemo.lab.conditions import CONTRASTS
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records import recordings, trace_file
 from specdemo.records.limits import parse_config
+from specdemo.records.trace import BASELINE, DRAFT
 from specdemo.ui.component import STATIC
 from specdemo.ui.controls import DEFAULTS, settings_from
 
 SHIPPED = recordings.FOLDER
 """The built-in recordings; other tests replace the folder."""
-LESSONS = 7
+LESSONS = 6
+APPENDIX = 7
 REACH = """() => Math.max(...[...document.querySelectorAll('.sd-learn *')]
     .filter(part => part.checkVisibility()).map(part => part.getBoundingClientRect().right))"""
 BUSY = "[data-role=end-run]:not([hidden])"
@@ -86,9 +91,12 @@ def test_all_lessons_can_be_walked_through_and_show_the_figures_of_their_topics(
             page.click("[data-go=next]")
             assert f"lesson={number + 1}" in page.url
     assert len(set(titles)) == LESSONS
-    page.click("[data-go=next]")
-    assert "lesson=quiz" in page.url and page.locator("[data-go=next]").is_disabled()
-    for _ in range(LESSONS):
+    others = ("summary", "quiz", str(APPENDIX))
+    for name in others:
+        page.click("[data-go=next]")
+        assert f"lesson={name}" in page.url
+    assert page.locator("[data-go=next]").is_disabled()
+    for _ in range(LESSONS + len(others) - 1):
         page.click("[data-go=back]")
     assert page.inner_text("[data-lesson][data-current] h2") == titles[0]
     assert page.locator("[data-go=back]").is_disabled()
@@ -97,7 +105,7 @@ def test_all_lessons_can_be_walked_through_and_show_the_figures_of_their_topics(
     assert len(shown_figures(page)) == 5, "other runs show all"
     page.reload()
     page.wait_for_selector("[data-lesson='1'][data-current]")
-    assert page.locator("[data-seen]").count() == LESSONS + 1
+    assert page.locator("[data-seen]").count() == LESSONS + len(others)
 
 
 @pytest.mark.slow
@@ -121,6 +129,9 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     assert page.inner_text("[data-role=microscope-title]").startswith("Round 1: 4 of 4 accepted")
     press(page, "microscope-close")
     assert page.locator("[data-lane=baseline]").is_visible(), "a button that does not hide a lane shows both"
+    assert show_to_end(2, 2)["passes"] == 2
+    written = "".join(text for text, *_ in tokens(page))
+    assert written.startswith(" Paris.") and written.endswith("The answer"), "as the lesson says"
 
     # 3. Accepted, rejected and discarded tokens, and a near miss with only the chart of its rank
     page.click("[data-go=next]")
@@ -145,9 +156,12 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     assert "random number" in cards and "residual" in cards
     assert show_to_end(4, 2)["identical"] is True
 
-    # 5. A gain and a loss
+    # 5. Two prompts with one draft length, and one prompt with two draft lengths
     page.click("[data-go=next]")
-    assert show_to_end(5, 0)["speedup"] > 1.5 > 1 > show_to_end(5, 1)["speedup"]
+    email, sky, longer, poem = (show_to_end(5, nth) for nth in range(4))
+    assert email["alpha_compared"] > sky["alpha_compared"] > poem["alpha_compared"]
+    assert email["speedup"] > max(sky["speedup"], poem["speedup"]) and longer["speedup"] < 1
+    assert abs(longer["alpha_compared"] - sky["alpha_compared"]) < 0.02
 
     # 6. The divergence of the draft alone, in sight after a press
     page.click("[data-go=next]")
@@ -159,7 +173,7 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     assert page.evaluate(DIVERGENCE_IN_SIGHT) == [None, None, True]
 
     # 7. The acceptance rates of the run in the table
-    page.click("[data-go=next]")
+    page.get_by_label("Appendix:").click()
     shown = show_to_end(7, 0)
     assert page.inner_text("[data-rate=compared]") == f"{shown['alpha_compared']:.0%}"
     assert page.inner_text("[data-rate-source]") == "a recorded run (AMD EPYC, 2 threads)"
@@ -186,8 +200,8 @@ def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
 @pytest.mark.slow
 def test_a_lesson_is_ticked_by_one_of_its_answers_only_and_stays_ticked(lesson):
     page = lesson(1)
-    for done, number in enumerate((1, 3, 4, 7)):
-        page.get_by_label(f"Lesson {number}:").click()
+    for done, number in enumerate((1, 3, 4, 5, APPENDIX)):
+        page.click(f".sd-dot:text-is('{'Appendix' if number == APPENDIX else number}')")
         answers = page.locator(f"[data-lesson='{number}'] .sd-answer button")
         status = page.locator(f"[data-lesson='{number}'] .sd-answer [role=status]")
         wrong = page.locator(f"[data-lesson='{number}'] .sd-answer button:not([data-right])")
@@ -200,7 +214,7 @@ def test_a_lesson_is_ticked_by_one_of_its_answers_only_and_stays_ticked(lesson):
         expect(status).to_have_text("✓ Right.")
     page.reload()
     page.wait_for_selector("[data-lesson='7'][data-current][data-done]")
-    assert page.locator(".sd-dot[data-done]").count() == 4
+    assert page.locator(".sd-dot[data-done]").count() == 5
 
 
 def test_a_live_run_has_the_lessons_settings_and_no_other_and_asks_for_no_prediction(open_page, service):
@@ -246,13 +260,13 @@ def test_lessons_are_accessible_fit_a_phone_and_print_in_order(lesson):
     page = lesson(5)
     assert_accessible(page, ".sd-learn", "#tabs")
     page.set_viewport_size({"width": 390, "height": 844})
-    for number in range(1, LESSONS + 1):
-        page.get_by_label(f"Lesson {number}:").click()
-        page.wait_for_selector(f"[data-lesson='{number}'][data-current]")
+    for number, dot in enumerate(page.locator(".sd-dot").all()):
+        dot.click()
+        page.wait_for_selector(f"article:nth-of-type({number + 1})[data-current]")
         assert page.evaluate(REACH) <= 390, number
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, number
     page.emulate_media(media="print")
-    assert page.locator("[data-lesson]:visible").count() == LESSONS
+    assert page.locator("[data-lesson]:visible").count() == LESSONS + 2
     assert not page.locator("#stage").is_visible()
     assert page.locator(".sd-learn button:visible").count() == 0
 
@@ -300,3 +314,30 @@ def test_every_button_asks_for_something_there_is(monkeypatch):
     assert len(runs) >= 4
     for run in runs:
         settings_from(dict(parse_qsl(unescape(run), strict_parsing=True)), DEFAULTS.prompt)
+
+
+def test_the_figures_in_lesson_6_are_those_of_its_recording_and_of_the_built_in_target(builtin_pair):
+    html = (STATIC / "learn" / "lessons.html").read_text(encoding="utf-8")
+    found = dict(re.findall(r'data-measured="(\w+)">([^<]*)<', html))
+    run = trace_file.load((SHIPPED / "draft-alone.json").read_text(encoding="utf-8"))
+    totals = run.totals
+    assert found["seconds"] == f"{totals['seconds']:.2f} s"
+    assert found["baseline_seconds"] == f"{totals['baseline_seconds']:.2f} s"
+    for name in ("draft_alone_tokens_per_s", "baseline_tokens_per_s"):
+        assert found[name] == f"{totals[name]:.0f}"
+    assert found["draft_divergence"] == str(totals["draft_divergence"] + 1)
+    for name, lane in (("perplexity", BASELINE), ("draft_perplexity", DRAFT)):
+        written = [token for round_ in run.lanes[lane].rounds for token in round_.emitted]
+        runtime = ModelRuntime(builtin_pair.target)
+        runtime.begin(256)
+        logits = runtime.forward(torch.tensor([*run.prompt_ids, *written]))
+        predicted = logits[len(run.prompt_ids) - 1 : -1].float().log_softmax(-1)
+        loss = -predicted.gather(1, torch.tensor(written)[:, None]).mean()
+        assert found[name] == f"{loss.exp():.1f}"
+
+
+def test_every_condition_of_the_summary_is_one_of_the_lab():
+    html = (STATIC / "learn" / "lessons.html").read_text(encoding="utf-8")
+    summary = html[html.index('data-lesson="summary"') :]
+    links = re.findall(r"#tab=lab&amp;part=([\w-]+)\">(.*?)</a>", summary)
+    assert links == [(contrast.name, contrast.title) for contrast in CONTRASTS]

@@ -264,6 +264,7 @@ class ConditionCard {
       element("div", "sd-sides", this.sides.helps.node, this.sides.hurts.node),
       this.outcome,
     );
+    this.node.dataset.section = name; // an address can name it
     this.node.dataset.condition = name;
     this.clear();
   }

@@ -116,10 +116,10 @@ class Lessons {
   }
 
   dot(page, index) {
-    const isQuiz = page.dataset.lesson === QUIZ;
-    const dot = button("sd-dot", isQuiz ? "Quiz" : String(index + 1), () => this.go(index));
+    const { lesson, dot: label } = page.dataset;
+    const dot = button("sd-dot", label ?? lesson, () => this.go(index));
     dot.title = page.querySelector("h2").textContent;
-    dot.setAttribute("aria-label", isQuiz ? dot.title : `Lesson ${index + 1}: ${dot.title}`);
+    dot.setAttribute("aria-label", `${label ?? `Lesson ${lesson}`}: ${dot.title}`);
     this.root.querySelector("[data-role=lesson-dots]").append(element("li", "", dot));
     return dot;
   }
@@ -171,7 +171,7 @@ const TASKS = {
   2: { steps: 1, step: ({ recording, focus, settled }) => recording === "five" && focus !== "baseline" && settled > 0 },
   3: { steps: 1, step: ({ answered }) => answered },
   4: { steps: 1, step: ({ answered }) => answered },
-  5: { steps: 2, step: ({ recording, ended }) => ["email", "too-long"].includes(recording) && ended && recording },
+  5: { steps: 1, step: ({ answered }) => answered },
   6: { steps: 1, step: ({ divergence }) => divergence },
   7: { steps: 1, step: ({ answered }) => answered },
 };
