@@ -3,14 +3,19 @@
 import base64
 import json
 import re
+from pathlib import Path
+from statistics import median
 
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records import recordings
+from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.theory import expected_tokens, is_slower
 from specdemo.records.trace import SPECULATIVE
 from specdemo.ui.component import STATIC, static_text
 from specdemo.ui.site import ANSWERS
 
+BENCHMARKS = Path(__file__).parents[2] / "assets" / "benchmarks"
+MACHINES = ("zen4-compiled", "zen4-compiled-avx2", "h200")
 WORKSHEET, PLAN = (static_text(f"class/{name}.html") for name in ("worksheet", "lesson-plan"))
 LESSONS = static_text("learn/lessons.html")
 
@@ -55,10 +60,24 @@ def facts(name):
     }
 
 
+def benchmarked():
+    """Return the median speedup of each machine with the draft model, and the speedups of all prompts."""
+    rows = [json.loads((BENCHMARKS / f"{name}.json").read_text())["rows"] for name in MACHINES]
+    speedups = [[row["speedup"] for row in part if row["drafter"] == DRAFT_MODEL] for part in rows]
+    return [median(part) for part in speedups], [speedup for part in speedups for speedup in part]
+
+
 def test_the_values_of_the_answer_key_are_those_of_the_recordings():
     shown = re.findall(r'data-value="([\w-]+)\.(\w+)">(.*?)<', WORKSHEET)
     assert len(shown) > 40
-    known = {name: facts(name) for name in {name for name, _, _ in shown} - {"formula"}}
+    known = {name: facts(name) for name in {name for name, _, _ in shown} - {"formula", "benchmarks"}}
+    medians, speedups = benchmarked()
+    known["benchmarks"] = {
+        "lowest": f"{min(medians):.2f}×",
+        "highest": f"{max(medians):.2f}×",
+        "slowest": f"{min(speedups):.2f}×",
+        "fastest": f"{max(speedups):.2f}×",
+    }
     known["formula"] = {str(alpha): f"{expected_tokens(alpha / 100, 4):.2f}" for alpha in (30, 90)}
     expected = [(name, fact, str(known[name][fact])) for name, fact, _ in shown]
     assert shown == expected
