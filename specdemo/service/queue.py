@@ -163,7 +163,7 @@ class JobQueue:
         while (position := self._position(queued)) is not None:
             if stop():
                 self._leave(queued)
-                yield {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
+                yield {"type": "progress", "text": "Stopped before it began", "fraction": 0.0, "over": True}
                 return
             if "ahead" in position or (waited and queued.group != ONLY):
                 yield position

@@ -47,7 +47,7 @@ READERS: Mapping[str, type[Reader]] = {
     "organization-owner": RayServeReader,
 }
 """``owned_by`` in a server's list of models -> its reader. All other servers get :class:`Reader`."""
-STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
+STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0, "over": True}
 NO_ROUNDS = "This server does not report its rounds, so its speedup cannot be measured."
 NO_RACE = "This server cannot switch off its drafts, so there is no baseline and no speedup."
 UNKNOWN_TOKEN = "▢".encode()

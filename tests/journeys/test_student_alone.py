@@ -19,7 +19,7 @@ OPENINGS = {
     2: ("five", "round 0 of 9", {"speculative"}),
     3: ("editor", "round 1 of 3", {"speculative", "baseline"}),
     4: ("days", "round 11 of 11", {"speculative", "baseline"}),
-    5: ("email", "round 0 of 27", {"speculative", "baseline"}),
+    5: ("email", "round 0 of 29", {"speculative", "baseline"}),
     6: ("draft-alone", "round 63 of 63", {"speculative", "baseline", "draft"}),
     7: ("block", "round 56 of 56", {"speculative", "baseline"}),
 }

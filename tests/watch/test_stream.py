@@ -22,7 +22,7 @@ from specdemo.engine.speculate import never
 from specdemo.records import trace_file
 from specdemo.records.limits import UserError, parse_config
 from specdemo.watch import stream
-from specdemo.watch.run import WatchedRun
+from specdemo.watch.run import STOPPED, WatchedRun
 from specdemo.watch.servers import Server
 
 GOOD = "llama-draft-chat-eos-paris"
@@ -215,7 +215,7 @@ def test_a_stop_ends_any_wait_and_frees_the_server(server, place, how):
         return has_asked and (how == "silent" or server.sent > listed + 20)
 
     _, events = run_on(server, waits)
-    assert events[-1] == {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
+    assert events[-1] == STOPPED
     assert server.left.wait(PATIENCE_S), "the server notices that its client has gone"
 
 

@@ -34,6 +34,7 @@ class StudentPage {
     this.roles = rolesOf(root);
     this.disconnected = LOST;
     this.lessons = [...this.roles.lessons.querySelectorAll("[data-lesson]")];
+    for (const link of this.roles.lessons.querySelectorAll("a")) link.removeAttribute("href"); // the tabs are the teacher's
     this.view = new TeachersView(stage, () => this.showState());
     this.asked = new Asked(this.roles.asked, (answer) => this.line.send("answer", answer));
     this.drafting = new Drafting(this.roles.game, {

@@ -34,6 +34,7 @@ export async function mountTab(name, mark) {
 export function noteLesson(lesson, question) {
   const url = new URL(location.href);
   url.searchParams.set("lesson", lesson);
+  url.searchParams.delete("trace"); // it belonged to the lesson that the address named before
   if (question) url.searchParams.set("question", question);
   else url.searchParams.delete("question");
   history.replaceState(history.state, "", url);

@@ -30,10 +30,11 @@ export class RunOnStage {
    */
   async look() {
     const stage = stageOfPage();
-    if (!stage?.trace.end) return null;
-    if (stage.trace !== this.trace) {
-      this.trace = stage.trace;
-      this.answer = this.answerOn(stage);
+    const shown = stage?.lent ?? stage; // a lesson may have the stage
+    if (!shown?.trace.end) return null;
+    if (shown.trace !== this.trace) {
+      this.trace = shown.trace;
+      this.answer = this.answerOn(shown);
     }
     return this.answer;
   }

@@ -16,6 +16,7 @@ const QUIZ = "quiz";
 export function mountLessons({ element: host, trigger }) {
   const root = host.querySelector(".sd-learn");
   const lessons = new Lessons(root, (address) => trigger("submit", { address }));
+  if (document.body.classList.contains("sd-copy")) for (const link of root.querySelectorAll("[data-leads=live]")) link.removeAttribute("href");
   root.querySelector("[data-role=class-link]").addEventListener("click", () => trigger("copy"));
   const stop = document.querySelector("#stop");
   if (stop) lessons.followRuns(stop);
@@ -162,11 +163,12 @@ export function lessonIn(search, names) {
   return Math.max(0, names.indexOf(new URLSearchParams(search).get("lesson")));
 }
 
+const isAnswered = ({ answered }) => answered;
+
 /**
  * Maps each lesson to a function that returns whether a moment completes its task. A moment is the visitor's answer to the
  * lesson's question, or what the stage shows (see `Stage.tell`).
  */
-const isAnswered = ({ answered }) => answered;
 const TASKS = {
   1: isAnswered,
   2: ({ recording, focus, settled }) => recording === "five" && focus !== "baseline" && settled > 0,
@@ -194,10 +196,10 @@ export class Tasks {
 /** Copy a link for a class: to the current lesson, with the prompt and settings in the page's widgets. */
 export async function copyClassLink(names, values) {
   const lesson = document.querySelector(".sd-learn").dataset.at;
-  const { opens = "{}" } = document.querySelector(".sd-learn [data-current]").dataset;
+  const { opens } = document.querySelector(".sd-learn [data-current]").dataset;
   const question = lesson === QUIZ ? document.querySelector(".sd-quiz").dataset.at : null;
-  const shown = question ? null : stageOfPage()?.recording;
-  const recording = shown === JSON.parse(opens).recording ? null : shown; // the lesson brings its own
+  const shown = opens ? stageOfPage()?.recording : null; // what has no recording of its own shows that of another lesson
+  const recording = opens && shown === JSON.parse(opens).recording ? null : shown; // the lesson brings its own
   const link = classLink(location.href, { lesson, question }, settingsOf(names, values), recording);
   const told = document.querySelector("[data-role=class-told]");
   try {

@@ -236,15 +236,15 @@ class Prediction {
     this.measured = name;
     announceMeasuring(name, {});
     openTab("run");
-    this.followJob(document.querySelector("#stop"));
     this.start({ name }, prompt);
   }
 
-  /** Conclude the measurement without a result if its job ends without one; Gradio then disables `stop`. */
+  /** Expect no run any more when the job ends, which a measurement may do without a result; Gradio then disables `stop`. */
   followJob(stop) {
     const job = new MutationObserver(() => {
       if (!stop.disabled) return;
       job.disconnect();
+      this.expected = null;
       this.conclude({ error: UNFINISHED });
     });
     job.observe(stop, { attributeFilter: ["disabled"] });
@@ -261,6 +261,7 @@ class Prediction {
     const { lent, trace } = stageOfPage();
     this.expected = { length: LENGTH, ...expected, before: lent?.trace ?? trace };
     this.roles.next.hidden = true;
+    this.followJob(document.querySelector("#stop"));
     this.run(this.expected.length, prompt);
   }
 
@@ -283,7 +284,7 @@ class Prediction {
   judge() {
     const { name, length, trace } = this.current ?? {};
     const end = trace?.end;
-    if (!name || !end || end.finish === "stopped") return;
+    if (this.expected || !name || !end || end.finish === "stopped") return; // the next run is expected already
     const option = PREDICTIONS.find((question) => question.name === name).option(end.totals);
     this.conclude({ verdict: { option, why: measuredWords(end.totals, length) } });
   }
@@ -294,6 +295,7 @@ class Prediction {
     this.expected = null;
     if (this.current.length === LENGTH) {
       own.tour = new Tour(trace, (caption) => {
+        if (this.current?.trace !== trace || this.current.isCompared) return; // the line has been closed, or has the result
         this.say(caption || this.predictedWords());
         stage.transport.showState();
       });

@@ -82,6 +82,8 @@ export function mountFollowing({ root, base, settings }) {
   return stage;
 }
 
+const NOT_AWAITED = { awaited: null, live: false }; // no run is to come
+
 class Stage {
   constructor(root, settings) {
     learnTables(settings);
@@ -141,7 +143,7 @@ class Stage {
     const { anew, events } = this.lines.read(value);
     const { lent } = this;
     if (anew) {
-      if (lent && isArriving(lent)) lent.live = false; // it has been stopped in the queue
+      if (lent && isArriving(lent)) Object.assign(lent, NOT_AWAITED, { waiting: null }); // it has been stopped in the queue
       this.awaitRun();
     } else if (lent && isArriving(lent)) return this.takeAside(lent, events);
     else if (!isArriving(this)) return; // another run has replaced it on the stage
@@ -161,6 +163,7 @@ class Stage {
   // Shows the progress of a run that has no tokens yet. Returns all of its events once a token or the end has arrived.
   firstOf(events) {
     for (const event of events) {
+      if (event.over) return this.awaitNothing();
       if (event.type === "progress") this.take(event);
       else this.awaited.push(event);
       if (event.ahead) this.playMeanwhile(event);
@@ -173,6 +176,13 @@ class Stage {
     return first;
   }
 
+  // The run that was awaited has been stopped before it began.
+  awaitNothing() {
+    Object.assign(this, NOT_AWAITED);
+    this.notice.begin();
+    return [];
+  }
+
   /** Play a recording, again and again, while the visitor's run waits in the queue with this `progress` event. */
   async playMeanwhile(progress) {
     const { awaited, arrival, topic } = this;
@@ -180,7 +190,7 @@ class Stage {
     this.meanwhile = awaited;
     if (isFirst && !this.recording) {
       const text = await fetchRecording(this.toolbar.base, arrival.name).catch(() => null);
-      if (text === null || this.awaited !== awaited) return; // the visitor's run has begun
+      if (text === null || this.awaited !== awaited || this.lent) return; // the visitor's run or a lesson has the stage
       const { next } = topic;
       this.load(text, arrival.name);
       topic.expect(next); // it is that of the visitor's run
@@ -272,6 +282,7 @@ class Stage {
 
   /** Take events of the visitor's run while a lesson has the stage. */
   takeAside(lent, events) {
+    if (events.some(({ over }) => over)) return Object.assign(lent, NOT_AWAITED, { waiting: null });
     const news = events.filter(({ type }) => type !== "progress");
     lent.waiting = lent.awaited && !news.length ? (events.at(-1) ?? lent.waiting) : null;
     if (lent.awaited && news.length) {
