@@ -24,6 +24,7 @@ OPENINGS = {
     7: ("block", "round 56 of 56", {"speculative", "baseline"}),
 }
 """What each lesson shows on arrival: the recording, the clock, and the lanes."""
+APPENDIX = 7  # it follows the quiz
 STAGE = ".sd"
 SOURCE = "[data-role=source]"
 CLOCK = "[data-role=clock]"
@@ -99,9 +100,11 @@ def test_a_student_predicts_runs_learns_takes_the_quiz_and_shares(open_page, ser
     expect(page.locator("[data-role=microscope-title]")).to_contain_text("Round 3:")
     mine = seen(page)
 
-    # Learn 1 to 7: each lesson brings its own stage and has one primary button
+    # Learn: each lesson brings its own stage and has one primary button
     go_to(page, "learn")
     for lesson, (recording, clock, shown) in OPENINGS.items():
+        if lesson == APPENDIX:
+            page.click(".sd-dot:text-is('Appendix')")
         page.wait_for_selector(f"{STAGE}[data-recording={recording}]:not([data-running])")
         expect(page.locator(CLOCK)).to_have_text(clock)
         assert lanes(page) == shown, lesson
@@ -117,7 +120,7 @@ def test_a_student_predicts_runs_learns_takes_the_quiz_and_shares(open_page, ser
             page.locator("#run").evaluate(WATCH)
             page.click("[data-lesson='5'] [data-run] >> nth=0")
             page.evaluate(FINISHED)
-        page.click("[data-go=next]")
+        page.click("[data-go=next]" if lesson != APPENDIX else "[data-go=back]")
     assert requested(service, 2)["prompt"].startswith("Write a short email")
 
     # Quiz

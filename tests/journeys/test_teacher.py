@@ -154,7 +154,7 @@ def start(teacher: Any) -> None:
         go(teacher, "class")
         expect(teacher.locator(f".sd-class p:has-text({json.dumps(words)})")).to_be_visible()
     open_class(teacher)
-    expect(teacher.get_by_role("link", name="Lesson plan", exact=True)).to_be_visible()
+    expect(teacher.get_by_role("link", name="Lesson plans and worksheet")).to_be_visible()
     expect(teacher.locator("[data-role=here]")).to_have_text("0 students are here.")
 
 

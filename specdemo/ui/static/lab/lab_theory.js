@@ -30,8 +30,8 @@ export class RunOnStage {
    */
   async look() {
     const stage = stageOfPage();
-    const shown = stage?.lent ?? stage; // a lesson may have the stage
-    if (!shown?.trace.end) return null;
+    const shown = [stage?.lent, stage].find((one) => one?.trace.end); // the visitor's run first; a lesson may have the stage
+    if (!shown) return null;
     if (shown.trace !== this.trace) {
       this.trace = shown.trace;
       this.answer = this.answerOn(shown);
