@@ -318,7 +318,7 @@ def test_every_button_asks_for_something_there_is(monkeypatch):
 
 def test_the_figures_in_lesson_6_are_those_of_its_recording_and_of_the_built_in_target(builtin_pair):
     html = (STATIC / "learn" / "lessons.html").read_text(encoding="utf-8")
-    found = dict(re.findall(r'data-measured="(\w+)">([^<]*)<', html))
+    found = dict(re.findall(r'data-recorded-figure="(\w+)">([^<]*)<', html))
     run = trace_file.load((SHIPPED / "draft-alone.json").read_text(encoding="utf-8"))
     totals = run.totals
     assert found["seconds"] == f"{totals['seconds']:.2f} s"
