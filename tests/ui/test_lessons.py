@@ -159,7 +159,7 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
     # 5. Two prompts with one draft length, and one prompt with two draft lengths
     page.click("[data-go=next]")
     email, sky, longer, poem = (show_to_end(5, nth) for nth in range(4))
-    assert email["alpha_compared"] > sky["alpha_compared"] > poem["alpha_compared"]
+    assert email["alpha_compared"] > max(sky["alpha_compared"], poem["alpha_compared"])
     assert email["speedup"] > max(sky["speedup"], poem["speedup"]) and longer["speedup"] < 1
     assert abs(longer["alpha_compared"] - sky["alpha_compared"]) < 0.02
 

@@ -33,7 +33,7 @@ THEORY_POINT = (
 )
 ONWARD = "[data-role=to-end], [data-role=phase-on], [data-role=round-on]"
 """The buttons that do nothing at the end of a run."""
-SHOWN = "button:visible:enabled:not([title^='Save this chart']), summary:visible, a:visible"
+SHOWN = "button:visible:enabled:not([title^='Save this chart']), summary:visible, a[href]:visible"
 KEEP_STATE = """() => {
     window.state = () => location.href + document.body.outerHTML;
     window.before = state(); }"""
@@ -260,9 +260,10 @@ def test_no_button_is_dead(open_copy):
         page.wait_for_function("!document.querySelector('[data-role=told]').textContent")
     assert page.locator(".sd-menu div button:visible").count() == 0
     open_tab(page, "learn")
-    for number in range(1, 8):
-        page.click(f"[data-role=lesson-dots] button >> nth={number - 1}")
-        assert press_each(page, f"[data-lesson='{number}']") >= 2
+    for dot, lesson in enumerate(("1", "2", "3", "4", "5", "6", "summary", "quiz", "7")):
+        page.click(f"[data-role=lesson-dots] button >> nth={dot}")
+        if lesson.isdigit():
+            assert press_each(page, f"[data-lesson='{lesson}']") >= 2
         open_tab(page, "learn")
     open_tab(page, "proof")
     assert press_each(page, "#tab-proof") >= 4
