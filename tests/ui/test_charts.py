@@ -156,7 +156,7 @@ def test_the_race_shows_steps_and_theme_at_once_and_plotly_waits_for_the_models(
     page.click("#run")
     page.wait_for_function(f"({ROUNDS})() > 1")
     page.wait_for_selector(".sd-plot[data-old]")
-    assert len(page.evaluate(DRAWN)) != page.evaluate(ROUNDS), "only the layer follows the run"
+    page.wait_for_function(f"({DRAWN})().length !== ({ROUNDS})()")  # only the layer follows the run
     service.go_on()
     page.wait_for_selector("#run:enabled")
     press(page, "to-end")
