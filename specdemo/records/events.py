@@ -1,7 +1,8 @@
 """The events of live and replayed runs, which the page, the terminal and the API read. Types:
 
 ``progress``  before ``start`` while a long prompt is processed or a run is repeated: a ``text`` and a
-            ``fraction``; a run that is stopped while it reads the prompt has no other events
+            ``fraction``; a run that is stopped while it reads the prompt has no other events, and one
+            that is stopped before it begins has ``STOPPED``, which is ``over``
 ``start``   the ``run`` without the rounds of its own lanes, the ``pieces`` (bytes) of the prompt's ids and of
             the ids of repeats, and the ``specials``
 ``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids not sent before
@@ -27,6 +28,7 @@ from specdemo.records.spread import spread
 from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched
 
 Event = dict[str, Any]
+STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0, "over": True}
 
 ROUND_FIGURES = (
     *("passes", "baseline_passes", "passes_saved", "tau", "alpha_compared", "alpha_drafted"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TypeVar
 
-from specdemo.records.events import Event
+from specdemo.records.events import STOPPED, Event
 from specdemo.records.limits import UserError
 from specdemo.service.fairness import Visitor, making_room, refusal
 from specdemo.service.progress import Paces, Progress
@@ -163,7 +163,7 @@ class JobQueue:
         while (position := self._position(queued)) is not None:
             if stop():
                 self._leave(queued)
-                yield {"type": "progress", "text": "Stopped before it began", "fraction": 0.0, "over": True}
+                yield STOPPED
                 return
             if "ahead" in position or (waited and queued.group != ONLY):
                 yield position

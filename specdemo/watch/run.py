@@ -13,7 +13,7 @@ from specdemo.bench.prompts import Prompt, Settings
 from specdemo.engine.race import race
 from specdemo.engine.speculate import never
 from specdemo.records.drafter_kinds import SERVER
-from specdemo.records.events import Event, RunLog
+from specdemo.records.events import STOPPED, Event, RunLog
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import (
@@ -47,7 +47,6 @@ READERS: Mapping[str, type[Reader]] = {
     "organization-owner": RayServeReader,
 }
 """``owned_by`` in a server's list of models -> its reader. All other servers get :class:`Reader`."""
-STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0, "over": True}
 NO_ROUNDS = "This server does not report its rounds, so its speedup cannot be measured."
 NO_RACE = "This server cannot switch off its drafts, so there is no baseline and no speedup."
 UNKNOWN_TOKEN = "▢".encode()

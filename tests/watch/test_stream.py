@@ -20,9 +20,10 @@ from helpers.watched_server import (
 
 from specdemo.engine.speculate import never
 from specdemo.records import trace_file
+from specdemo.records.events import STOPPED
 from specdemo.records.limits import UserError, parse_config
 from specdemo.watch import stream
-from specdemo.watch.run import STOPPED, WatchedRun
+from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 
 GOOD = "llama-draft-chat-eos-paris"
