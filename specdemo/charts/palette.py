@@ -69,4 +69,4 @@ def css_variables() -> str:
         "".join(f"--sd-{name}:{colour};" for name, colour in asdict(palette).items())
         for palette in (LIGHT, DARK)
     )
-    return f":root{{{light}}}@media not print{{.dark{{{dark}}}}}"
+    return f":root{{{light}}}@media not print{{.dark{{color-scheme:dark;{dark}}}}}"

@@ -96,7 +96,6 @@ export class Arrival {
     live.dataset.only = "live";
     this.note.replaceChildren(words, live);
     this.stage.roles.source.prepend(this.note);
-    this.stage.roles["source-words"].hidden = true; // there is no room for them, and the "?" has them
   }
 
   leave() {

@@ -97,24 +97,32 @@ export async function pictureOf(root, { heading, caption }, drawChart) {
     radio.toggleAttribute("checked", radio.checked);
     radio.removeAttribute("name"); // in one group with the radio buttons of the page, the copy would clear their choice
   }
-  const strip = root.querySelector(".sd-rounds canvas");
-  copy.querySelector(".sd-rounds canvas").replaceWith(imageOf(strip.toDataURL()));
   for (const node of copy.querySelectorAll("[data-plot]")) node.replaceChildren();
   const holder = element("div", document.body.className, element("style", "", stageRules(document.styleSheets)), copy);
   holder.style.cssText = "position:absolute;left:-9999px;top:0";
   document.body.append(holder);
-  const { width, height } = copy.getBoundingClientRect();
-  const charts = [...copy.querySelectorAll("[data-plot]")].filter((node) => node.clientWidth);
-  const sizes = charts.map((node) => ({ width: node.clientWidth, height: node.clientHeight }));
+  const { left, top, width, height } = copy.getBoundingClientRect();
+  const placeOf = (node) => {
+    const box = node.getBoundingClientRect();
+    return { x: box.left - left + node.clientLeft, y: box.top - top + node.clientTop, width: node.clientWidth, height: node.clientHeight };
+  };
+  const parts = [{ name: null, ...placeOf(copy.querySelector(".sd-rounds canvas")) }];
+  for (const node of copy.querySelectorAll("[data-plot]")) if (node.clientWidth) parts.push({ name: node.dataset.plot, ...placeOf(node) });
   holder.remove();
   holder.removeAttribute("style");
-  for (const [index, node] of charts.entries()) node.append(imageOf(await drawChart(node.dataset.plot, sizes[index])));
-  return drawMarkup(new XMLSerializer().serializeToString(holder), Math.ceil(width), Math.ceil(height));
+  const pen = await drawMarkup(new XMLSerializer().serializeToString(holder), Math.ceil(width), Math.ceil(height));
+  // Safari leaves out pictures within a picture, so they are drawn over it.
+  for (const { name, x, y, width, height } of parts) {
+    const picture = name ? await loaded(await drawChart(name, { width, height })) : root.querySelector(".sd-rounds canvas");
+    pen.drawImage(picture, x, y, width, height);
+  }
+  return blobOf(pen.canvas);
 }
 
-function imageOf(address) {
-  const image = document.createElement("img");
+async function loaded(address) {
+  const image = new Image();
   image.src = address;
+  await image.decode();
   return image;
 }
 
@@ -132,18 +140,21 @@ function stageRules(sheets) {
   return rules.join("\n");
 }
 
+/** Resolves to the pen of a canvas with the picture, which draws in the units of the page. */
 async function drawMarkup(markup, width, height) {
   const scale = 2;
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"><foreignObject width="100%" height="100%">${markup}</foreignObject></svg>`;
-  const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
-  await image.decode();
+  const image = await loaded(`data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`);
   const canvas = document.createElement("canvas");
   canvas.width = width * scale;
   canvas.height = height * scale;
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
   pen.drawImage(image, 0, 0);
+  return pen;
+}
+
+function blobOf(canvas) {
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the image is too large for this browser"))), "image/png");
   });

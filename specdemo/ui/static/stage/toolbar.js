@@ -155,12 +155,13 @@ export class Toolbar {
       heading: `${document.title} · ${location.origin}${location.pathname}`,
       caption: `${named(settingWords(run))} ${run.started_at.slice(0, 10)}.`,
     };
-    const picture = await pictureOf(root, words, (name, size) => plots.pictureOf(name, size));
+    const picture = pictureOf(root, words, (name, size) => plots.pictureOf(name, size));
     try {
+      // The promise is passed on, because Safari lets a page copy only while it handles the press.
       await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
       return "Image copied.";
     } catch {
-      saveFile(`${fileStem(run)}.png`, "image/png", picture);
+      saveFile(`${fileStem(run)}.png`, "image/png", await picture);
       return "This browser can't copy images, so the image was saved as a file.";
     }
   }
