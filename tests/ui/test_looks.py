@@ -1,6 +1,7 @@
 """The look of the page: layout, contrast and structure, themes, and statuses without colours."""
 
 import io
+import re
 from itertools import combinations
 from typing import Any
 
@@ -11,7 +12,9 @@ from helpers.visitor import open_round, press, run_to_end, token_of
 from PIL import Image, ImageChops
 
 from specdemo.charts.palette import THEMES
+from specdemo.ui.component import STATIC
 
+NATIVE = ".sd-select, .sd-toggle input, .sd-text"
 OURS = (".sd-header", ".sd", "#ask", "#examples", ".sd-about")
 CUES = """nodes => nodes.map(node => {
     const style = getComputedStyle(node);
@@ -107,6 +110,19 @@ def test_each_status_has_a_cue_of_its_own(played):
     press(page, "to-start", "phase-on")
     tokens.append(page.locator(".sd-token[data-status=pending]").first.evaluate(CUE))
     assert sorted(tokens) == sorted(keys), "tokens look as the legend says"
+
+
+def test_safari_reads_how_each_line_through_a_text_is_drawn():
+    for sheet in STATIC.rglob("*.css"):
+        shorthands = re.findall(r"text-decoration:([^;}]+)", sheet.read_text(encoding="utf-8"))
+        assert all(len(values.split()) == 1 for values in shorthands), sheet
+
+
+@pytest.mark.slow
+def test_native_controls_and_scroll_bars_have_the_theme_of_the_page(open_page):
+    page = open_page(theme="dark")
+    schemes = page.eval_on_selector_all(NATIVE, "all => all.map(node => getComputedStyle(node).colorScheme)")
+    assert set(schemes) == {"dark"} and len(schemes) >= 5
 
 
 @pytest.mark.slow

@@ -106,15 +106,18 @@ export async function pictureOf(root, { heading, caption }, drawChart) {
     const box = node.getBoundingClientRect();
     return { x: box.left - left + node.clientLeft, y: box.top - top + node.clientTop, width: node.clientWidth, height: node.clientHeight };
   };
-  const parts = [{ name: null, ...placeOf(copy.querySelector(".sd-rounds canvas")) }];
-  for (const node of copy.querySelectorAll("[data-plot]")) if (node.clientWidth) parts.push({ name: node.dataset.plot, ...placeOf(node) });
+  const strip = placeOf(copy.querySelector(".sd-rounds canvas"));
+  const charts = [...copy.querySelectorAll("[data-plot]")].filter((node) => node.clientWidth);
+  const places = charts.map(placeOf);
   holder.remove();
   holder.removeAttribute("style");
   const pen = await drawMarkup(new XMLSerializer().serializeToString(holder), Math.ceil(width), Math.ceil(height));
-  // Safari leaves out pictures within a picture, so they are drawn over it.
-  for (const { name, x, y, width, height } of parts) {
-    const picture = name ? await loaded(await drawChart(name, { width, height })) : root.querySelector(".sd-rounds canvas");
-    pen.drawImage(picture, x, y, width, height);
+  // Drawn over the picture of the markup, because Safari shows no pictures within it.
+  const draw = (picture, place) => pen.drawImage(picture, place.x, place.y, place.width, place.height);
+  if (strip.width) draw(root.querySelector(".sd-rounds canvas"), strip);
+  for (const [index, { dataset }] of charts.entries()) {
+    const { width, height } = places[index];
+    draw(await loaded(await drawChart(dataset.plot, { width, height })), places[index]);
   }
   return blobOf(pen.canvas);
 }
