@@ -200,8 +200,10 @@ def test_the_end_of_the_text_spaces_and_empty_lines_are_shown(open_page, service
         assert rows[2:] == [rows[1]] * 2 and rows[1] - rows[0] <= 1, "an empty line costs no row"
         text = page.text_content(f"[data-lane={lane}] .sd-text")
         assert "one\n\n\ntwo three" in text, "all of it can be copied"
-    marks = "all => all.map(mark => mark.offsetWidth)"
-    assert 0 not in page.eval_on_selector_all("[data-lane=baseline] .sd-return", marks), "Safari shows none of no width"
+    widths = page.eval_on_selector_all(
+        "[data-lane=baseline] .sd-return", "all => all.map(mark => mark.offsetWidth)"
+    )
+    assert 0 not in widths, "Safari paints nothing in a token of no width"
     press(page, "to-start", "round-on", "round-on")
     content = "all => all.map(token => getComputedStyle(token, '::after').content)"
     shown = page.eval_on_selector_all(f"{TEXT} [data-blank][data-status=discarded]", content)
