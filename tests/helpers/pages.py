@@ -7,7 +7,7 @@ from helpers.waiting import PATIENCE_S
 # The stage's JavaScript sets this attribute; its template does not.
 MOUNTED = "[data-role=scrub][aria-valuetext]"
 SKIP_PREDICTION = "localStorage.setItem('specdemo-prediction', 'skipped')"
-PATIENCE_MS = 1000 * PATIENCE_S
+PATIENCE_MS = 15_000
 
 
 class Visitors:
@@ -51,6 +51,10 @@ class Visitors:
         page.context.clear_permissions()
         page.emulate_media(media="null", reduced_motion="null", forced_colors="null")
         self._resting.append(page)
+
+    def close(self) -> None:
+        for page in self._resting:
+            page.context.close()
 
 
 class Pages:

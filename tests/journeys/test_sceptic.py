@@ -1,0 +1,267 @@
+"""A sceptic: recomputes a sampled run from its trace file, tests its distribution, and measures a sweep."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.tiny import service_of, tiny_pair
+from helpers.visitor import press, press_and_wait, run_to_end, saved, stage_state, tokens
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.slow
+
+# 15 of the 24 compared tokens of this run are accepted: exactly 62.5 %.
+LINK = "prompt=Once%20upon%20a%20time&k=4&temperature=0.8&seed=5&max_new_tokens=27"
+FIGURES = """() => Object.fromEntries([...document.querySelectorAll('[data-figure]')]
+    .filter(figure => figure.checkVisibility()).map(figure => [figure.dataset.figure, figure.textContent]))"""
+POINTS = """chart => Object.fromEntries((document.querySelector(chart).data ?? [])
+    .map(({ uid, x, y }) => [uid, { x: [...(x ?? [])], y: [...(y ?? [])] }]))"""
+DRAWN = f"([chart, uid, count]) => ({POINTS})(chart)[uid]?.x.length === count"
+
+
+def rounded(value: float | Decimal, digits: int) -> str:
+    """Return a figure as a person would round it."""
+    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{rounded(Decimal(100 * part) / whole, 0)}%"
+
+
+def points(page: Any, chart: str, uid: str, count: int) -> dict[str, Any]:
+    """Wait until a trace of a chart has so many points; return all traces of the chart."""
+    page.locator(chart).scroll_into_view_if_needed()
+    page.wait_for_function(DRAWN, arg=[chart, uid, count])
+    return page.evaluate(POINTS, chart)
+
+
+def close_to(values: Iterable[float]) -> Any:
+    return pytest.approx(list(values), rel=1e-9)
+
+
+class Recount:
+    """The figures of one lane of a trace file, recomputed from its rounds."""
+
+    def __init__(self, trace: Any, lane: str):
+        self.rounds = trace["lanes"][lane]["rounds"]
+        self.drafted = [token for round_ in self.rounds for token in round_["drafted"]]
+        self.passes = len(self.rounds)
+        self.accepted, self.compared, self.tokens = (
+            list(accumulate(map(count, self.rounds))) for count in (accepted_in, compared_in, tokens_in)
+        )
+        self.seconds = list(accumulate(map(seconds_of, self.rounds)))
+
+    @property
+    def rate(self) -> float:
+        return self.tokens[-1] / self.seconds[-1]
+
+
+def accepted_in(round_: Any) -> int:
+    return sum(token["status"] == "accepted" for token in round_["drafted"])
+
+
+def compared_in(round_: Any) -> int:
+    return sum(token["compared"] for token in round_["drafted"])
+
+
+def tokens_in(round_: Any) -> int:
+    return accepted_in(round_) + (round_["emission"] is not None)
+
+
+def seconds_of(round_: Any) -> float:
+    return round_["draft_s"] + round_["verify_s"] + round_["other_s"]
+
+
+def help_on(page: Any, term: str) -> str:
+    page.click(f"[data-help={term}]")
+    words = page.inner_text(".sd-help-numbers")
+    page.keyboard.press("Escape")
+    return words
+
+
+def assert_figures_follow(page: Any, own: Recount, alone: Recount) -> None:
+    """Compare the figures on the page, their helps and the closing sentence with the trace."""
+    count, accepted, compared = own.tokens[-1], own.accepted[-1], own.compared[-1]
+    tau, alpha = rounded(Decimal(count) / own.passes, 2), percent(accepted, compared)
+    speedup = f"{rounded(own.rate / alone.rate, 2)}×"
+    rates = rounded(own.rate, 1), rounded(alone.rate, 1)
+    assert page.evaluate(FIGURES) == {
+        "speedup": speedup,
+        "tau": tau,
+        "alpha_compared": alpha,
+        "passes": str(own.passes),
+        "passes_saved": str(count - own.passes),
+        "identical": "≈",
+        "tokens_per_s": rates[0],
+        "seconds": rounded(own.seconds[-1], 2),
+        "baseline_tokens_per_s": rates[1],
+        "baseline_seconds": rounded(alone.seconds[-1], 2),
+    }
+    assert page.inner_text("[data-lane=baseline] .sd-passes b") == str(alone.passes)
+    assert help_on(page, "alpha") == f"{accepted} of {compared} = {alpha}"
+    assert help_on(page, "tau") == f"{count} ÷ {own.passes} = {tau}"
+    assert help_on(page, "speedup").startswith(f"{rates[0]} ÷ {rates[1]} tokens/s = ")
+    sentence = page.inner_text("[data-role=sentence]")
+    assert f"{speedup} the speed of the target alone, {own.passes} target passes" in sentence
+    assert f"Acceptance rate α {alpha}." in sentence
+
+
+def assert_verdicts_follow(page: Any, own: Recount) -> None:
+    """Compare each verdict with its probabilities, and the marks on the page with the verdicts."""
+    for token in own.drafted:
+        if token["compared"]:
+            assert token["accept_prob"] == pytest.approx(min(1, token["p"] / token["q"]), rel=1e-5)
+            assert (token["status"] == "accepted") == (token["u"] < token["accept_prob"])
+    page.check("[data-role=show-discards]")
+    shown = Counter(status for _, status, _, _ in tokens(page))
+    # The target's own token has no mark in a round without a draft.
+    added = [round_["emission"]["status"] if round_["drafted"] else None for round_ in own.rounds]
+    assert shown == Counter([token["status"] for token in own.drafted] + added)
+    page.uncheck("[data-role=show-discards]")
+
+
+def assert_charts_follow(page: Any, own: Recount, alone: Recount) -> None:
+    race = points(page, "[data-plot=race]", "speculative", own.passes)
+    for lane, recount in (("speculative", own), ("baseline", alone)):
+        assert race[lane]["x"] == close_to(recount.seconds) and race[lane]["y"] == recount.tokens
+    rates = points(page, "[data-plot=rates]", "tau", own.passes)
+    assert rates["tau"]["y"] == close_to(count / (at + 1) for at, count in enumerate(own.tokens))
+    counts = zip(own.accepted, own.compared, strict=True)
+    assert rates["alpha"]["y"] == close_to(part / whole for part, whole in counts)
+    speedup = points(page, "[data-plot=speedup]", "speedup", own.passes)["speedup"]
+    assert speedup["y"][-1] == pytest.approx(own.rate / alone.rate)
+    time = points(page, "[data-plot=time]", "drafting", 2)
+    for uid, part in (("drafting", "draft_s"), ("verifying", "verify_s"), ("rest", "other_s")):
+        lanes = [own] if uid == "drafting" else [own, alone]
+        spent = [sum(round_[part] for round_ in recount.rounds) for recount in lanes]
+        assert time[uid]["x"][: len(spent)] == close_to(spent), part
+    first = [round_["drafted"][0] for round_ in own.rounds if round_["drafted"]]
+    share = sum(token["status"] == "accepted" for token in first) / sum(token["compared"] for token in first)
+    assert points(page, "[data-plot=position]", "position", 4)["position"]["y"][0] == pytest.approx(share)
+
+
+def prove(page: Any, proof: str, verdict: str, sentence: str) -> None:
+    press_and_wait(page, f"#prove-{proof}")
+    page.wait_for_selector(".sd-proof[data-state=ended]")
+    expect(page.locator("#proof [data-role=words]")).to_have_text(verdict)
+    expect(page.locator("#proof [data-role=sentence]")).to_have_text(sentence)
+
+
+def proof_figure(page: Any, name: str) -> float:
+    return json.loads(page.get_attribute(f"[data-figure-of={name}]", "data-value"))
+
+
+def assert_distribution_is_tested(page: Any) -> None:
+    """Draw two samples under the true rule, and two under a wrong rule, which the test must catch."""
+    page.get_by_label("Draws each way").fill("400")
+    settings = "The test compared 400 draws of 5 tokens each way at temperature 1, top-k 2."
+    prove(page, "distribution", "Accepted: no difference beyond chance.", settings)
+    assert 1e-4 < proof_figure(page, "p_value") <= 1
+    assert page.locator("[data-role=band][data-outside]").count() == 0
+    expect(page.locator("[data-role=p-words]")).to_contain_text("below 0.0001 the distributions differ")
+    bars = points(page, "#proof [data-role=chart]", "speculative", 9)
+    assert sum(bars["speculative"]["x"]) == sum(bars["baseline"]["x"]) == 400
+    apart = sum(abs(a - b) for a, b in zip(*(bars[lane]["x"] for lane in bars), strict=True)) / 800
+    assert apart <= proof_figure(page, "total_variation"), "some continuations are shown as one"
+    page.click("#proof-rule label:has-text('Accept everything')")
+    prove(page, "distribution", "Caught: not the target's distribution.", settings)
+    assert proof_figure(page, "p_value") < 1e-4 and proof_figure(page, "alpha") == 1
+    assert page.locator("[data-role=band][data-outside]").count() == 1
+
+
+def assert_texts_are_compared(page: Any) -> None:
+    """Compare texts token by token, greedy and sampled; the sampled audit refuses temperature 0."""
+    numbers = page.locator("#proofs input[type=number]")
+    for field, value in ((0, "2"), (1, "1"), (2, "0")):
+        numbers.nth(field).fill(value)
+    same = "Identical, token for token."
+    prove(page, "greedy", same, "2 of 2 texts identical, 96 tokens compared.")
+    assert page.locator("[data-role=rows] td:nth-child(2)").all_inner_texts() == ["48 tokens"] * 2
+    assert page.locator("[data-role=rows] td[data-same=true]").all_inner_texts() == ["identical"] * 2
+    expect(page.locator("[data-role=samples]")).to_be_hidden()
+    press_and_wait(page, "#prove-shared-noise")
+    refused = page.locator("#proof [data-role=error]")
+    expect(refused).to_have_text("temperature must be from 0.001 to 2, not 0.")
+    numbers.nth(2).fill("1.2")
+    prove(page, "shared-noise", same, "1 of 1 texts identical, 48 tokens compared.")
+    expect(refused).to_be_hidden()
+
+
+def assert_sweep_follows(page: Any) -> None:
+    """Measure the speedup by draft length; the table, the chart and the saved file agree."""
+    page.fill("[name=max_new_tokens]", "12")
+    page.fill("[name=prompts]", "1")
+    page.click("[data-section=sweep] [data-start]")
+    page.wait_for_selector("[data-section=sweep] [data-state=over]")
+    expect(page.locator("[data-section=sweep] .sd-job-text")).to_have_text("All 13 points are measured.")
+    with page.expect_download() as download:
+        page.click("[data-section=sweep] [data-save=csv]")
+    rows = list(csv.DictReader(Path(download.value.path()).read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == 13
+    for row, cells in zip(rows, page.locator("[data-section=sweep] tbody tr").all(), strict=True):
+        speedup = float(row["tokens_per_s"]) / float(row["baseline_tokens_per_s"])
+        theory, alpha, tau = (float(row[name]) for name in ("s_theory", "alpha", "tau"))
+        assert row["identical"] == "True"
+        assert cells.locator("th, td").all_inner_texts() == [
+            row["label"],
+            f"{rounded(speedup, 2)}×",
+            f"{rounded(theory, 2)}×",
+            f"{rounded(100 * alpha, 0)}%",
+            rounded(tau, 2),
+            rounded(float(row["tokens_per_s"]), 1),
+            rounded(float(row["baseline_tokens_per_s"]), 1),
+        ]
+    curve = points(page, "[data-role=sweep-chart]", "speedup", 12)["speedup"]
+    assert curve["y"] == close_to(float(row["speedup"]) for row in rows[:12])
+
+
+def test_a_sceptic_checks_a_sampled_run(open_page_of: Callable[..., Any], tmp_path: Path):
+    open_page = open_page_of(service_of(tiny_pair()))
+    page = open_page(query=LINK)
+
+    # Run what a link asks for: a sampled run, whose texts cannot be compared.
+    expect(page.locator("#prompt textarea")).to_have_value("Once upon a time")
+    run_to_end(page)
+    expect(page.locator("[data-label=identical]")).to_have_text("same distribution")
+
+    # Save the trace, and recompute every figure from it.
+    path = saved(page, "save-trace", tmp_path)
+    trace = json.loads(path.read_bytes())
+    own, alone = (Recount(trace, lane) for lane in ("speculative", "baseline"))
+    assert (own.accepted[-1], own.compared[-1]) == (15, 24)
+    assert_figures_follow(page, own, alone)
+    assert_verdicts_follow(page, own)
+    assert_charts_follow(page, own, alone)
+
+    # Another browser shows the same run from the file, and refuses a file without a run.
+    other = open_page()
+    other.set_input_files("[data-role=trace-file]", path)
+    other.wait_for_selector(".sd[data-state=playing]")
+    press(other, "to-end")
+    other.wait_for_selector(".sd[data-state=ended]")
+    assert stage_state(other) == stage_state(page)
+    broken = {"name": "broken.json", "mimeType": "application/json", "buffer": b"[1, 2]"}
+    other.set_input_files("[data-role=trace-file]", files=[broken])
+    expect(other.locator(".sd [data-role=error]")).to_contain_text("not a trace")
+
+    # The badge leads to the tests of the distribution.
+    page.click("[data-role=badge] button")
+    assert_distribution_is_tested(page)
+    assert_texts_are_compared(page)
+
+    # Lab: a sweep, and the run in the theory's chart.
+    page.click("#tab-lab-button")
+    assert_sweep_follows(page)
+    page.click("[data-role=take-run]")
+    alpha, speedup = percent(own.accepted[-1], own.compared[-1]), rounded(own.rate / alone.rate, 2)
+    told = page.locator("[data-role=run-told]")
+    expect(told).to_contain_text(f"The star marks your last run: α {alpha}")
+    expect(told).to_contain_text(f"measured speedup {speedup}×")
+    star = points(page, "[data-role=theory-chart]", "run", 1)["run"]
+    assert star["x"] == close_to([own.accepted[-1] / own.compared[-1]])
