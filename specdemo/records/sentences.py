@@ -150,7 +150,9 @@ def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calib
     if break_even is None:
         return "Drafting costs more here than it can save at any acceptance rate."
     if alpha >= break_even:
-        return f"Calibration gave a break-even acceptance rate of {share(break_even)}, but this run was slower."
+        return (
+            f"Calibration gave a break-even acceptance rate of {share(break_even)}, but this run was slower."
+        )
     best = best_length(alpha, calibration.c, calibration.v)
     if config.k != AUTO and 0 < best < config.k:
         return f"A draft length of {count(config.k, 'token')} is too long for this text. Try k = {best}."
@@ -164,7 +166,9 @@ def _nothing_drafted(config: RunConfig, calibration: Calibration | None) -> str:
     if not kind.computes or config.k != AUTO or calibration is None or len(calibration.v) < 2:
         return "Nothing was drafted."
     price = (calibration.c + calibration.v[1] - calibration.v[0]) / calibration.v[0]
-    return f"Nothing was drafted: a draft token costs {share(price)} of a target pass here, more than it saves."
+    return (
+        f"Nothing was drafted: a draft token costs {share(price)} of a target pass here, more than it saves."
+    )
 
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
@@ -172,5 +176,5 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
 
 
 def share(value: float) -> str:
-    """Return a share in whole percent; halves are rounded up, as in the browser, which shows the same figures."""
+    """Return a share in whole percent. Halves are rounded up, as in the browser, which shows the same."""
     return f"{math.floor(100 * value + 0.5)}%"

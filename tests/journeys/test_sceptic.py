@@ -146,11 +146,12 @@ def assert_charts_follow(page: Any, own: Recount, alone: Recount) -> None:
     assert points(page, "[data-plot=position]", "position", 4)["position"]["y"][0] == pytest.approx(share)
 
 
-def prove(page: Any, proof: str, verdict: str, sentence: str) -> None:
+def prove(page: Any, proof: str, verdict: str) -> str:
+    """Run a test, compare its verdict, and return its sentence."""
     press_and_wait(page, f"#prove-{proof}")
     page.wait_for_selector(".sd-proof[data-state=ended]")
     expect(page.locator("#proof [data-role=words]")).to_have_text(verdict)
-    expect(page.locator("#proof [data-role=sentence]")).to_have_text(sentence)
+    return page.inner_text("#proof [data-role=sentence]")
 
 
 def proof_figure(page: Any, name: str) -> float:
@@ -161,7 +162,7 @@ def assert_distribution_is_tested(page: Any) -> None:
     """Draw two samples under the true rule, and two under a wrong rule, which the test must catch."""
     page.get_by_label("Draws each way").fill("400")
     settings = "The test compared 400 draws of 5 tokens each way at temperature 1, top-k 2."
-    prove(page, "distribution", "Accepted: no difference beyond chance.", settings)
+    assert prove(page, "distribution", "Accepted: no difference beyond chance.") == settings
     assert 1e-4 < proof_figure(page, "p_value") <= 1
     assert page.locator("[data-role=band][data-outside]").count() == 0
     expect(page.locator("[data-role=p-words]")).to_contain_text("below 0.0001 the distributions differ")
@@ -170,7 +171,7 @@ def assert_distribution_is_tested(page: Any) -> None:
     apart = sum(abs(a - b) for a, b in zip(*(bars[lane]["x"] for lane in bars), strict=True)) / 800
     assert apart <= proof_figure(page, "total_variation"), "some continuations are shown as one"
     page.click("#proof-rule label:has-text('Accept everything')")
-    prove(page, "distribution", "Caught: not the target's distribution.", settings)
+    assert prove(page, "distribution", "Caught: not the target's distribution.") == settings
     assert proof_figure(page, "p_value") < 1e-4 and proof_figure(page, "alpha") == 1
     assert page.locator("[data-role=band][data-outside]").count() == 1
 
@@ -178,19 +179,26 @@ def assert_distribution_is_tested(page: Any) -> None:
 def assert_texts_are_compared(page: Any) -> None:
     """Compare texts token by token, greedy and sampled; the sampled audit refuses temperature 0."""
     numbers = page.locator("#proofs input[type=number]")
-    for field, value in ((0, "2"), (1, "1"), (2, "0")):
+    for field, value in ((0, "2"), (1, "1")):
         numbers.nth(field).fill(value)
-    same = "Identical, token for token."
-    prove(page, "greedy", same, "2 of 2 texts identical, 96 tokens compared.")
-    assert page.locator("[data-role=rows] td:nth-child(2)").all_inner_texts() == ["48 tokens"] * 2
-    assert page.locator("[data-role=rows] td[data-same=true]").all_inner_texts() == ["identical"] * 2
-    expect(page.locator("[data-role=samples]")).to_be_hidden()
-    press_and_wait(page, "#prove-shared-noise")
+    assert_identical(page, "greedy", 2)
     refused = page.locator("#proof [data-role=error]")
-    expect(refused).to_have_text("temperature must be from 0.001 to 2, not 0.")
+    for value, words in (("0", "temperature must be from 0.001 to 2, not 0."), ("", "must be a number")):
+        numbers.nth(2).fill(value)
+        press_and_wait(page, "#prove-shared-noise")
+        expect(refused).to_contain_text(words)
     numbers.nth(2).fill("1.2")
-    prove(page, "shared-noise", same, "1 of 1 texts identical, 48 tokens compared.")
+    assert_identical(page, "shared-noise", 1)
     expect(refused).to_be_hidden()
+
+
+def assert_identical(page: Any, proof: str, texts: int) -> None:
+    sentence = prove(page, proof, "Identical, token for token.")
+    counts = page.locator("[data-role=rows] td:nth-child(2)").all_inner_texts()
+    assert sentence == f"{texts} of {texts} texts identical, {sum(map(int, counts))} tokens compared."
+    verdicts = page.locator("[data-role=rows] td[data-same=true]").all_inner_texts()
+    assert verdicts == ["identical"] * len(counts) == ["identical"] * texts
+    expect(page.locator("[data-role=samples]")).to_be_hidden()
 
 
 def assert_sweep_follows(page: Any) -> None:
@@ -232,6 +240,8 @@ def test_a_sceptic_checks_a_sampled_run(open_page_of: Callable[..., Any], tmp_pa
 
     # Save the trace, and recompute every figure from it.
     path = saved(page, "save-trace", tmp_path)
+    assert path.name.startswith("specdemo-once-upon-a-time") and path.suffix == ".json"
+    expect(page.locator("[data-role=told]")).to_have_text("Trace saved.")
     trace = json.loads(path.read_bytes())
     own, alone = (Recount(trace, lane) for lane in ("speculative", "baseline"))
     assert (own.accepted[-1], own.compared[-1]) == (15, 24)
