@@ -28,6 +28,7 @@ NOTICE = "[data-role=progress-text]"
 SENTENCE = "[data-role=sentence]"
 ERROR = ".sd [data-role=error]"
 SOURCE = "[data-role=source]"
+MARKS = ".sd-plot[data-plot=race] .scatterlayer .point"
 NOT_NUMBERS = "The run was ended because a model returned NaN or infinite logits; try another precision."
 TOO_LONG = "The time limit of 300 s ended this job. The results so far are kept; ask for less next time."
 
@@ -163,7 +164,7 @@ def test_three_visitors_share_a_slow_machine(open_page_of: Callable[..., Any], m
     assert_failed(cleo, NOT_NUMBERS)
     assert tokens(cleo)
     assert_served(ben, "Ben's")
-    cleo.get_by_role("button", name="Clear").click()
+    cleo.get_by_role("button", name="Clear").click()  # the only one
     go_back(cleo, cleos_first)
 
     # Ada runs without a prompt: refused at once, while Ben's run goes on.
@@ -174,9 +175,11 @@ def test_three_visitors_share_a_slow_machine(open_page_of: Callable[..., Any], m
     go_back(ada, adas_first)
     assert_served(ben, "Ben's")
 
-    # Ben's run reaches the time limit and keeps its text; Ada's run is next.
+    # Ben's run reaches the time limit and keeps its text; Ada's run is next. Her chart shows no earlier run.
+    ada.wait_for_selector(MARKS, state="attached")
     run(ada, "Ada's second")
     wait_s_of(ada, "one visitor is")
+    expect(ada.locator(MARKS).first).to_be_hidden()
     machine.seconds += 300
     assert_failed(ben, TOO_LONG)
     assert tokens(ben)
