@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from helpers.tiny import service_of, tiny_pair
 from helpers.visitor import press, press_and_wait, run_to_end, saved, stage_state, tokens
+from helpers.waiting import until
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.slow
@@ -22,7 +23,6 @@ FIGURES = """() => Object.fromEntries([...document.querySelectorAll('[data-figur
     .filter(figure => figure.checkVisibility()).map(figure => [figure.dataset.figure, figure.textContent]))"""
 POINTS = """chart => Object.fromEntries((document.querySelector(chart).data ?? [])
     .map(({ uid, x, y }) => [uid, { x: [...(x ?? [])], y: [...(y ?? [])] }]))"""
-DRAWN = f"([chart, uid, count]) => ({POINTS})(chart)[uid]?.x.length === count"
 
 
 def rounded(value: float | Decimal, digits: int) -> str:
@@ -34,11 +34,19 @@ def percent(part: int, whole: int) -> str:
     return f"{rounded(Decimal(100 * part) / whole, 0)}%"
 
 
-def points(page: Any, chart: str, uid: str, count: int) -> dict[str, Any]:
-    """Wait until a trace of a chart has so many points; return all traces of the chart."""
+def assert_shows(page: Any, chart: str, wanted: dict[str, dict[str, Any]]) -> None:
+    """Wait until a chart has these points, given by the uid of the trace and by axis."""
+
+    def shown() -> bool:
+        drawn = page.evaluate(POINTS, chart)
+        return all(
+            drawn.get(uid, {}).get(axis) == close_to(values)
+            for uid, axes in wanted.items()
+            for axis, values in axes.items()
+        )
+
     page.locator(chart).scroll_into_view_if_needed()
-    page.wait_for_function(DRAWN, arg=[chart, uid, count])
-    return page.evaluate(POINTS, chart)
+    until(shown)
 
 
 def close_to(values: Iterable[float]) -> Any:
@@ -127,23 +135,27 @@ def assert_verdicts_follow(page: Any, own: Recount) -> None:
 
 
 def assert_charts_follow(page: Any, own: Recount, alone: Recount) -> None:
-    race = points(page, "[data-plot=race]", "speculative", own.passes)
-    for lane, recount in (("speculative", own), ("baseline", alone)):
-        assert race[lane]["x"] == close_to(recount.seconds) and race[lane]["y"] == recount.tokens
-    rates = points(page, "[data-plot=rates]", "tau", own.passes)
-    assert rates["tau"]["y"] == close_to(count / (at + 1) for at, count in enumerate(own.tokens))
-    counts = zip(own.accepted, own.compared, strict=True)
-    assert rates["alpha"]["y"] == close_to(part / whole for part, whole in counts)
-    speedup = points(page, "[data-plot=speedup]", "speedup", own.passes)["speedup"]
-    assert speedup["y"][-1] == pytest.approx(own.rate / alone.rate)
-    time = points(page, "[data-plot=time]", "drafting", 2)
-    for uid, part in (("drafting", "draft_s"), ("verifying", "verify_s"), ("rest", "other_s")):
-        lanes = [own] if uid == "drafting" else [own, alone]
-        spent = [sum(round_[part] for round_ in recount.rounds) for recount in lanes]
-        assert time[uid]["x"][: len(spent)] == close_to(spent), part
-    first = [round_["drafted"][0] for round_ in own.rounds if round_["drafted"]]
-    share = sum(token["status"] == "accepted" for token in first) / sum(token["compared"] for token in first)
-    assert points(page, "[data-plot=position]", "position", 4)["position"]["y"][0] == pytest.approx(share)
+    lanes = {"speculative": own, "baseline": alone}
+    race = {lane: {"x": recount.seconds, "y": recount.tokens} for lane, recount in lanes.items()}
+    assert_shows(page, "[data-plot=race]", race)
+    tau = [count / (at + 1) for at, count in enumerate(own.tokens)]
+    alpha = [part / whole for part, whole in zip(own.accepted, own.compared, strict=True)]
+    assert_shows(page, "[data-plot=rates]", {"tau": {"y": tau}, "alpha": {"y": alpha}})
+    assert_shows(page, "[data-plot=speedup]", {"speedup-lead": {"y": [own.rate / alone.rate]}})
+    time = {
+        uid: {"x": [sum(round_[part] for round_ in recount.rounds) for recount in lanes.values()]}
+        for uid, part in (("verifying", "verify_s"), ("rest", "other_s"))
+    }
+    assert_shows(page, "[data-plot=time]", time)
+    places = [
+        [round_["drafted"][place] for round_ in own.rounds if place < len(round_["drafted"])]
+        for place in range(4)
+    ]
+    rates = [
+        sum(token["status"] == "accepted" for token in drafted) / sum(token["compared"] for token in drafted)
+        for drafted in places
+    ]
+    assert_shows(page, "[data-plot=position]", {"position": {"y": rates}})
 
 
 def prove(page: Any, proof: str, verdict: str) -> str:
@@ -166,9 +178,12 @@ def assert_distribution_is_tested(page: Any) -> None:
     assert 1e-4 < proof_figure(page, "p_value") <= 1
     assert page.locator("[data-role=band][data-outside]").count() == 0
     expect(page.locator("[data-role=p-words]")).to_contain_text("below 0.0001 the distributions differ")
-    bars = points(page, "#proof [data-role=chart]", "speculative", 9)
-    assert sum(bars["speculative"]["x"]) == sum(bars["baseline"]["x"]) == 400
-    apart = sum(abs(a - b) for a, b in zip(*(bars[lane]["x"] for lane in bars), strict=True)) / 800
+
+    def bars() -> list[list[int]]:
+        return [lane["x"] for lane in page.evaluate(POINTS, "#proof [data-role=chart]").values()]
+
+    until(lambda: [sum(counts) for counts in bars()] == [400, 400])
+    apart = sum(abs(a - b) for a, b in zip(*bars(), strict=True)) / 800
     assert apart <= proof_figure(page, "total_variation"), "some continuations are shown as one"
     page.click("#proof-rule label:has-text('Accept everything')")
     assert prove(page, "distribution", "Caught: not the target's distribution.") == settings
@@ -225,8 +240,8 @@ def assert_sweep_follows(page: Any) -> None:
             rounded(float(row["tokens_per_s"]), 1),
             rounded(float(row["baseline_tokens_per_s"]), 1),
         ]
-    curve = points(page, "[data-role=sweep-chart]", "speedup", 12)["speedup"]
-    assert curve["y"] == close_to(float(row["speedup"]) for row in rows[:12])
+    speedups = [float(row["speedup"]) for row in rows if row["x"]]
+    assert_shows(page, "[data-role=sweep-chart]", {"speedup": {"y": speedups}})
 
 
 def test_a_sceptic_checks_a_sampled_run(open_page_of: Callable[..., Any], tmp_path: Path):
@@ -273,5 +288,5 @@ def test_a_sceptic_checks_a_sampled_run(open_page_of: Callable[..., Any], tmp_pa
     told = page.locator("[data-role=run-told]")
     expect(told).to_contain_text(f"The star marks your last run: α {alpha}")
     expect(told).to_contain_text(f"measured speedup {speedup}×")
-    star = points(page, "[data-role=theory-chart]", "run", 1)["run"]
-    assert star["x"] == close_to([own.accepted[-1] / own.compared[-1]])
+    star = {"run": {"x": [own.accepted[-1] / own.compared[-1]]}}
+    assert_shows(page, "[data-role=theory-chart]", star)

@@ -54,23 +54,23 @@ class SlowMachine:
         pair.target.lm_head.register_forward_hook(self._compute)
 
     def _compute(self, _module: Any, _inputs: Any, logits: torch.Tensor) -> torch.Tensor:
-        if not self.is_broken:
-            return logits
-        self.is_broken = False  # only one pass fails
-        return torch.full_like(logits, torch.nan)
+        return torch.full_like(logits, torch.nan) if self.is_broken else logits
 
     def _perform(self, pair: Pair, request: Any, stop: Callable[[], bool]) -> Iterator[Any]:
         rounds = 0
-        for event in perform(pair, request, stop):
-            own = event.get("lane") == SPECULATIVE
-            self.seconds += self.ROUND_S * ("lane" in event)
-            rounds += own
-            held = self.is_slow and own and rounds == self.HELD_AT
-            if held:
-                time.sleep(self.UNSENT_S)
-            yield event
-            if held:
-                until(lambda: not self.is_slow or self.is_broken or stop(), 2 * PATIENCE_S)
+        try:
+            for event in perform(pair, request, stop):
+                own = event.get("lane") == SPECULATIVE
+                self.seconds += self.ROUND_S * ("lane" in event)
+                rounds += own
+                held = self.is_slow and own and rounds == self.HELD_AT
+                if held:
+                    time.sleep(self.UNSENT_S)
+                yield event
+                if held:
+                    until(lambda: not self.is_slow or self.is_broken or stop(), 2 * PATIENCE_S)
+        finally:
+            self.is_broken = False  # only this run fails
 
 
 @pytest.fixture
