@@ -7,7 +7,7 @@ from helpers.waiting import PATIENCE_S
 # The stage's JavaScript sets this attribute; its template does not.
 MOUNTED = "[data-role=scrub][aria-valuetext]"
 SKIP_PREDICTION = "localStorage.setItem('specdemo-prediction', 'skipped')"
-PATIENCE_MS = 15_000
+PATIENCE_MS = 1000 * PATIENCE_S
 
 
 class Visitors:
