@@ -21,7 +21,7 @@ from specdemo.records.limits import (
     require_readable,
 )
 from specdemo.records.pieces import PieceTable, inside_sentence
-from specdemo.records.sentences import count
+from specdemo.records.sentences import count, share
 from specdemo.records.theory import ratio
 from specdemo.records.trace import Finish, Mode, Round, RunConfig
 
@@ -244,7 +244,7 @@ def title(name: str) -> str:
 
 
 def acceptance(rate: float | None) -> str:
-    return "n/a" if rate is None else f"{rate:.0%}"
+    return "n/a" if rate is None else share(rate)
 
 
 def quoted(text: str) -> str:

@@ -22,7 +22,7 @@ from specdemo.proof.wrong_rules import wrong_rule_for
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.figures import LaneTally
 from specdemo.records.limits import MAX_SEED, UserError, integer
-from specdemo.records.sentences import count
+from specdemo.records.sentences import count, share
 from specdemo.records.trace import AUTO, Round, Rule, RunConfig
 
 MAX_PREFIXES = 1_024
@@ -260,7 +260,7 @@ def _caveat(alpha: float | None, degrees: int) -> str:
     if MIN_ALPHA <= alpha <= MAX_ALPHA:
         return ""
     return (
-        f"The test shows little: {alpha:.0%} of the compared draft tokens were accepted. "
+        f"The test shows little: {share(alpha)} of the compared draft tokens were accepted. "
         f"A wrong rule stands out only from {MIN_ALPHA:.0%} to {MAX_ALPHA:.0%}."
     )
 

@@ -1,5 +1,6 @@
 """Sentences that summarize a run."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ def closing_sentence(
     if totals.alpha_drafted is None:
         sentences.append(_nothing_drafted(config, calibration))
     elif totals.alpha_compared is not None:
-        sentences.append(f"Acceptance rate α {totals.alpha_compared:.0%}.")
+        sentences.append(f"Acceptance rate α {share(totals.alpha_compared)}.")
         if slower and calibration is not None:
             sentences.append(_why_slower(totals.alpha_compared, totals.break_even_alpha, config, calibration))
     return " ".join(sentences)
@@ -149,11 +150,13 @@ def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calib
     if break_even is None:
         return "Drafting costs more here than it can save at any acceptance rate."
     if alpha >= break_even:
-        return f"Calibration gave a break-even acceptance rate of {break_even:.0%}, but this run was slower."
+        return (
+            f"Calibration gave a break-even acceptance rate of {share(break_even)}, but this run was slower."
+        )
     best = best_length(alpha, calibration.c, calibration.v)
     if config.k != AUTO and 0 < best < config.k:
         return f"A draft length of {count(config.k, 'token')} is too long for this text. Try k = {best}."
-    return f"The break-even acceptance rate is {break_even:.0%}."
+    return f"The break-even acceptance rate is {share(break_even)}."
 
 
 def _nothing_drafted(config: RunConfig, calibration: Calibration | None) -> str:
@@ -163,8 +166,15 @@ def _nothing_drafted(config: RunConfig, calibration: Calibration | None) -> str:
     if not kind.computes or config.k != AUTO or calibration is None or len(calibration.v) < 2:
         return "Nothing was drafted."
     price = (calibration.c + calibration.v[1] - calibration.v[0]) / calibration.v[0]
-    return f"Nothing was drafted: a draft token costs {price:.0%} of a target pass here, more than it saves."
+    return (
+        f"Nothing was drafted: a draft token costs {share(price)} of a target pass here, more than it saves."
+    )
 
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def share(value: float) -> str:
+    """Return a share in whole percent. Halves are rounded up, as in the browser, which shows the same."""
+    return f"{math.floor(100 * value + 0.5)}%"

@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
+from helpers.http_visitor import served
 from helpers.pages import PATIENCE_MS, Pages, Visitors
 from helpers.replay import RECORDING, recorded, trace_of
 from helpers.stand_in import StandIn
@@ -17,6 +19,7 @@ from specdemo.classroom.rooms import Rooms
 from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
+from specdemo.service.service import RunService
 from specdemo.ui.http.class_routes import class_routes, judge_with
 from specdemo.ui.page import build_page, launch_options
 
@@ -93,6 +96,22 @@ def open_page(visitors: Visitors, url: str, service: StandIn) -> Iterator[Callab
     pages = Pages(visitors, url)
     yield pages.open
     pages.close()
+
+
+@pytest.fixture
+def open_page_of(browser: Any) -> Iterator[Callable[[RunService], Callable[..., Any]]]:
+    """Return a function that serves the page around another service and returns its ``open_page``."""
+    with ExitStack() as stack:
+
+        def serve(service: RunService) -> Callable[..., Any]:
+            url = stack.enter_context(contextmanager(served)(build_page(service), **launch_options()))
+            visitors = Visitors(browser, url)
+            stack.callback(visitors.close)
+            pages = Pages(visitors, url)
+            stack.callback(pages.close)
+            return pages.open
+
+        yield serve
 
 
 @pytest.fixture

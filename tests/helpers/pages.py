@@ -52,6 +52,10 @@ class Visitors:
         page.emulate_media(media="null", reduced_motion="null", forced_colors="null")
         self._resting.append(page)
 
+    def close(self) -> None:
+        for page in self._resting:
+            page.context.close()
+
 
 class Pages:
     """Opens pages, each as if in a fresh profile, and leaves them together."""

@@ -9,11 +9,9 @@ from helpers.replay import beginning
 from helpers.visitor import FINISHED, WATCH, figures, open_round, press, requested, stage_state, tokens
 from playwright.sync_api import expect
 
-from specdemo.records import recordings
 from specdemo.ui.controls import DEFAULTS
 
-pytestmark = pytest.mark.slow
-SHIPPED = recordings.FOLDER
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shipped")]
 OPENINGS = {
     1: ("five", "pass 0 of 24", {"baseline"}),
     2: ("five", "round 0 of 9", {"speculative"}),
@@ -32,11 +30,6 @@ LINE = ".sd-prediction-line"
 EXAMPLES = "#examples"
 PRIMARY = """() => [...document.querySelectorAll(".sd-learn .sd-button")].filter(button =>
     button.checkVisibility() && getComputedStyle(button).color === "rgb(255, 255, 255)").length"""
-
-
-@pytest.fixture(autouse=True)
-def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
 
 
 def go_to(page: Any, tab: str) -> None:

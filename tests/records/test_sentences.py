@@ -65,6 +65,7 @@ def test_text_and_speed_are_compared_as_far_as_they_are_known():
         ),
         (0.5, None, 3, COSTS, " α 50%. Drafting costs more here than it can save at any acceptance rate."),
         (0.5, None, 3, None, " α 50%."),
+        (0.625, None, 3, None, " α 63%."),  # as the browser rounds it
         (0.53, 0.78, 12, DEAR, " α 53%. A draft length of 12 tokens is too long for this text. Try k = 2."),
         (0.53, 0.78, AUTO, DEAR, " α 53%. The break-even acceptance rate is 78%."),
         (0.05, 0.78, 12, DEAR, " α 5%. The break-even acceptance rate is 78%."),

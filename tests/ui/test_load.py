@@ -88,21 +88,6 @@ def test_fifty_visitors_next_to_a_greedy_client_get_a_right_run_or_a_clear_refus
     assert visit(visitor, **requests[0]).ids == alone[0]
 
 
-def test_a_run_over_the_time_limit_ends_and_keeps_its_text(service, visitor, monkeypatch):
-    session = uuid.uuid4().hex
-    monkeypatch.setattr(service._queue, "bounds", Bounds(max_waiting=8, max_seconds=0.3))
-    visitor.join("run", {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}, session)
-    texts: list[str] = []
-    for message in visitor.messages(session):
-        if message["msg"] == "process_completed":
-            assert "time limit of 0.3 s" in message["output"]["error"]
-            break
-        texts.append(str(message.get("output")))
-    assert any("finish" in text and "stopped" in text for text in texts)
-    monkeypatch.undo()
-    assert visit(visitor, prompt="abc", mode="raw", max_new_tokens=4).ids
-
-
 @pytest.mark.slow
 def test_many_runs_leave_no_threads_behind(visitor):
     def run() -> None:

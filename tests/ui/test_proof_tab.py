@@ -7,7 +7,6 @@ import pytest
 from helpers.accessible import assert_accessible
 from helpers.replay import Event, proved, recorded
 from helpers.visitor import WIDER, press_and_wait, run_to_end
-from playwright.sync_api import expect
 
 from specdemo.ui.component import STATIC
 
@@ -84,39 +83,6 @@ def test_an_audit_shows_each_prompt_and_a_wrong_rule_is_caught(proof_page, servi
     assert page.inner_text("[data-role=words]") == "Caught: not the target's distribution."
     assert page.get_attribute("[data-role=words]", "data-kind") == "different"
     assert page.locator("[data-role=band][data-outside]").count() == 1
-
-
-@pytest.mark.slow
-def test_the_true_rule_is_accepted_and_the_sampled_audit_has_its_own_checked_settings(proof_page, service):
-    page = proof_page()
-    prove(page, "distribution")
-    assert service.requests[-1] == {
-        "proof": "distribution",
-        "prompts": 8,
-        "temperature": 0.8,
-        "draws": 2000,
-        "rule": "true-rule",
-        "prompt": "The sea is",
-    }
-    assert_samples_shown(page, proved("true_rule")[-1])
-    assert page.inner_text("[data-role=words]") == "Accepted: no difference beyond chance."
-    assert page.get_attribute("[data-role=words]", "data-kind") == "distribution"
-    assert page.locator("[data-role=band][data-outside]").count() == 0
-    assert page.locator("[data-role=why]:visible").count() == 0, "the explanation is shown once"
-    fill(page, 1, "3")
-    for value, words in (("0", "temperature must be from 0.001 to 2, not 0."), ("", "must be a number")):
-        fill(page, 2, value)
-        prove(page, "shared-noise", "error")
-        expect(page.locator("[data-role=error]:visible")).to_contain_text(words)
-    assert len(service.requests) == 1
-    fill(page, 2, "1.2")
-    prove(page, "shared-noise")
-    asked = {"proof": "shared-noise", "prompts": 3, "temperature": 1.2}
-    assert service.requests[-1].items() >= asked.items()
-    assert page.is_visible("[data-role=audit]") and not page.is_visible("[data-role=samples]")
-    prove(page, "shared-noise")
-    assert page.locator("[data-role=rows] tr").count() == 4
-    assert page.inner_text("[data-role=words]") == "Identical, token for token."
 
 
 @pytest.mark.slow

@@ -1,17 +1,14 @@
 """Sharing runs: addresses, trace files and links. A journey has pictures, frames and offline pages."""
 
-import json
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from helpers.replay import recorded
-from helpers.visitor import press, run_to_end, saved, stage_state
+from helpers.visitor import press, run_to_end
 from playwright.sync_api import expect
 
-from specdemo.records import trace_file
 from specdemo.records.limits import UserError
-from specdemo.records.trace import dump
 from specdemo.ui.controls import settings_from
 
 pytestmark = pytest.mark.slow
@@ -51,29 +48,6 @@ def test_an_address_out_of_bounds_or_of_no_recording_gets_one_sentence(open_page
         run_to_end(page)
         assert service.requests[-1]["k"] == (3 if query == "k=99" else "auto")
         assert page.locator(ERROR).is_hidden()
-
-
-def test_a_saved_trace_loads_and_plays_the_same_run_and_a_broken_file_does_not(open_page, service, tmp_path):
-    service.replayed = recorded("rejection")
-    page = open_page()
-    run_to_end(page)
-    before = stage_state(page)
-    path = saved(page, "save-trace", tmp_path)
-    assert path.suffix == ".json" and path.name.startswith("specdemo-what-is-deep-learning")
-    run = trace_file.load(path.read_bytes())
-    assert json.loads(dump(run.totals)) == recorded("rejection")[-1]["totals"]
-    assert page.inner_text("[data-role=told]") == "Trace saved."
-    page.set_input_files("[data-role=trace-file]", path)
-    page.wait_for_selector(".sd[data-state=playing]")
-    press(page, "to-end")
-    page.wait_for_selector(ENDED)
-    assert stage_state(page) == before
-    file = {"name": "broken.json", "mimeType": "application/json", "buffer": b"[1, 2]"}
-    page.set_input_files("[data-role=trace-file]", files=[file])
-    with pytest.raises(UserError) as refused:
-        trace_file.load("[1, 2]")
-    expect(page.locator(ERROR)).to_have_text(str(refused.value))
-    assert page.get_attribute(".sd", "data-state") == "error"
 
 
 def test_a_copied_link_sets_the_same_settings(open_page, service, url):

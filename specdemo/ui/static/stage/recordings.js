@@ -111,7 +111,10 @@ export class Source {
   constructor(stage) {
     this.stage = stage;
     this.load = element("a", "sd-way", "Load these settings");
-    this.back = button("sd-way", "Back to my run", () => stage.lastRun.show());
+    this.back = button("sd-way", "Back to my run", () => {
+      stage.toolbar.stopRun(); // a run that waits in the queue
+      stage.lastRun.show();
+    });
     this.clear = button("sd-way", "Clear", () => stage.clear());
     this.repeat = button("sd-way", "Repeat", () => {}); // the page of a live run starts it
     this.repeat.title = `Measures the run ${REPEATS} times and shows the median`;
@@ -194,6 +197,6 @@ export class LastRun {
 
   drop() {
     forget(LAST_RUN_KEY);
-    this.stage.begin();
+    this.stage.clear();
   }
 }

@@ -146,7 +146,7 @@ class Stage {
       if (lent && isArriving(lent)) Object.assign(lent, NOT_AWAITED, { waiting: null }); // it has been stopped in the queue
       this.awaitRun();
     } else if (lent && isArriving(lent)) return this.takeAside(lent, events);
-    else if (!isArriving(this)) return; // another run has replaced it on the stage
+    else if (!this.live) return; // another run has replaced it on the stage
     this.takeMore(this.awaited ? this.firstOf(events) : events);
   }
 
