@@ -220,6 +220,7 @@ def test_bad_input_and_faults_are_reported_in_a_sentence_on_a_phone(open_lab, se
     vary(page, "draft-quality")
     settled(page, SWEEP)
     expect(page.locator(ROWS)).to_have_count(8)
+    page.wait_for_selector("[data-role=sweep-chart] .main-svg")
     page.click("[data-condition=overhead] [data-start]")
     settled(page, CONDITIONS)
     assert_accessible(page, ".sd-lab", state="with results")
