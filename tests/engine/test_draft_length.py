@@ -1,6 +1,7 @@
 """Draft lengths: fixed, or automatic from the costs and the acceptance rates observed so far."""
 
 import dataclasses
+import itertools
 import random
 from itertools import groupby, pairwise
 
@@ -42,7 +43,8 @@ def drafted(length, scores, limit=MAX_K):
 
 def copied(length, matched):
     length.start(MAX_K)
-    return count(lambda: length.wants_copy(matched))
+    matches = itertools.count(matched)
+    return count(lambda: length.wants_copy(next(matches)))
 
 
 def play(kind, given, text):

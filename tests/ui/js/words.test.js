@@ -21,7 +21,7 @@ learnTables({
   drafters: {
     "draft-model": { who: "{draft}", source: "" },
     "prompt-lookup": { who: "prompt lookup", source: "it was copied from earlier text" },
-    "lookup+model": { who: "lookup, then {draft}", source: "" },
+    combined: { who: "copies and {draft}", source: "" },
   },
 });
 
@@ -73,9 +73,14 @@ test("a token that was not compared has the reason", () => {
 
 test("a copied token has no draft probability", () => {
   const copying = round(0, ["accepted"], 1, { drafted_by: "prompt-lookup" });
+  const mixed = round(0, ["accepted"], 1, { drafted_by: "draft-model" });
   const kept = token(1, "accepted", { raw_p: 0.5 });
-  assert.match(verdictWords(kept, copying, "greedy"), /it was copied from earlier text/);
-  assert.ok(!tokenFigures(kept, copying, "greedy").some(([name]) => name === "q"));
+  const copied = token(1, "accepted", { raw_p: 0.5, copied_by: "prompt-lookup" });
+  for (const [one, of] of [[kept, copying], [copied, mixed]]) {
+    assert.match(verdictWords(one, of, "greedy"), /it was copied from earlier text/);
+    assert.ok(!tokenFigures(one, of, "greedy").some(([name]) => name === "q"));
+  }
+  assert.ok(tokenFigures(kept, mixed, "greedy").some(([name]) => name === "q"));
 });
 
 test("a correction under rejection names the residual, elsewhere the target's choice", () => {
@@ -104,7 +109,7 @@ test("Python's table names the drafter; an unknown drafter is no error", () => {
   const about = (drafter) =>
     pairWords({ pair: { target: "T", draft: "small draft" }, precision: "bf16", device: "a CPU", config: { drafter } });
   assert.equal(about("prompt-lookup"), "Target model: T. Draft tokens from prompt lookup. Precision bf16, on a CPU.");
-  assert.equal(about("lookup+model"), "Target model: T. Draft tokens from lookup, then the small draft. Precision bf16, on a CPU.");
+  assert.equal(about("combined"), "Target model: T. Draft tokens from copies and the small draft. Precision bf16, on a CPU.");
   assert.equal(about("of tomorrow"), "Target model: T. Draft tokens from the small draft. Precision bf16, on a CPU.");
 });
 
