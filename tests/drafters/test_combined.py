@@ -13,6 +13,7 @@ from specdemo.drafters.lookup import PromptLookupDrafter
 from specdemo.engine.draft_length import COPY_PRIORS
 from specdemo.engine.drafter import Drafter
 from specdemo.engine.speculate import speculate
+from specdemo.engine.verdicts import top_fives
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Rule
 from specdemo.training.n_grams import WrittenText, count_n_grams
@@ -37,7 +38,7 @@ def test_copies_a_table_and_a_model_together_give_the_targets_own_tokens(rule, m
     alone = emitted(baseline_rounds(target, [1, 2], config))
     table = count_n_grams([WrittenText(np.array([1, 2, *alone[:20]]), 2)], VOCAB)
     drafter = make(DraftModelDrafter(ModelRuntime(nearby(target, 5, 0.2))), table)
-    rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config))
+    rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config, tops=top_fives))
     assert emitted(rounds) == alone
     by = [[token.copied_by or round_.drafted_by for token in round_.drafted] for round_ in rounds]
     assert {name for names in by for name in names} == {"prompt-lookup", "draft-model"}
@@ -45,7 +46,22 @@ def test_copies_a_table_and_a_model_together_give_the_targets_own_tokens(rule, m
     for round_, names in zip(rounds, by, strict=True):
         assert round_.draft_steps == names.count("draft-model"), "a copied token needs no step"
         for token in round_.drafted:
-            assert not token.copied_by or (token.q == 1 and not token.draft_top)
+            assert not token.copied_by or (token.q == 1 and token.target_top and not token.draft_top)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_model_reads_the_copies_that_it_did_not_draft():
+    target, config = tiny_llama(VOCAB, 4), config_for(k=6, max_new_tokens=60)
+    drafter = combined(DraftModelDrafter(ModelRuntime(target)))
+    rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config))
+    assert any({bool(token.copied_by) for token in round_.drafted} == {True, False} for round_ in rounds)
+    # The target drafts for itself, so only a copy can be wrong.
+    assert all(
+        token.copied_by or round_.drafted_by == "prompt-lookup"
+        for round_ in rounds
+        for token in round_.drafted
+        if token.rejected
+    )
 
 
 @pytest.mark.parametrize("id_map", [None, torch.arange(0, VOCAB, 2)])
