@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, Drafter, Hints, PickingRule, empty_draft, write_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
 from specdemo.models.fused_execution import GraphedExecution, Recorder
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT_MODEL
@@ -100,19 +100,13 @@ class DraftModelDrafter(Drafter):
         self._loop = loop
         self._base = 0
 
-    @property
-    def device(self) -> torch.device:
-        return self._runtime.device
-
     def begin(self, capacity: int) -> None:
         self._runtime.begin(capacity)
 
     def prefill(self, ids: Sequence[int]) -> None:
         self._runtime.prefill(torch.tensor(ids, dtype=torch.long, device=self._runtime.device))
 
-    def propose(
-        self, text: Sequence[int], length: DraftLength, rule: PickingRule, hints: Hints | None = None
-    ) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         runtime = self._runtime
         self._base = len(text)
         # The cache lacks the target's last token. If the whole last draft was accepted, the cache also lacks
@@ -121,15 +115,10 @@ class DraftModelDrafter(Drafter):
         if self._loop is not None:
             return self._loop.draft(missing, length)
 
-        def step(new: Tensor | None) -> Tensor:
-            nonlocal missing
-            ids = missing if new is None else torch.cat([missing, new])
-            missing = ids[:0]
-            return runtime.forward(ids)[-1]
+        def step(previous: Tensor | None) -> Tensor:
+            return runtime.forward(missing if previous is None else previous)[-1]
 
-        return write_draft(
-            step, len(text), length, rule, runtime.id_map, self.device, DRAFT_MODEL, hints, skips=True
-        )
+        return write_draft(step, len(text), length, rule, runtime.id_map, runtime.device, DRAFT_MODEL)
 
     def observe(self, accepted: int) -> None:
         self._runtime.rollback(min(self._runtime.length, self._base + accepted))

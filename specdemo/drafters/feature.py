@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, Drafter, Hints, PickingRule, empty_draft, write_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
 from specdemo.models.feature_draft import FeatureRuntime
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.drafter_kinds import FEATURE_DRAFT
@@ -29,10 +29,6 @@ class FeatureDrafter(Drafter):
         self._prompt: list[int] = []
         self._true_pairs = 0
 
-    @property
-    def device(self) -> torch.device:
-        return self._draft.device
-
     def begin(self, capacity: int) -> None:
         self._draft.begin(capacity)
         self._prompt = []
@@ -44,26 +40,23 @@ class FeatureDrafter(Drafter):
         if known > first:
             self._draft.read(self._target.features(first, known), self._ids(self._prompt[first + 1 :]))
 
-    def propose(
-        self, text: Sequence[int], length: DraftLength, rule: PickingRule, hints: Hints | None = None
-    ) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         draft, known = self._draft, len(text) - 1
         self._true_pairs = known
         if known == 0:
-            return empty_draft(self.device)
+            return empty_draft(self._draft.device)
         state = torch.empty(0)
 
-        def step(new: Tensor | None) -> Tensor:
+        def step(previous: Tensor | None) -> Tensor:
             nonlocal state
-            if new is None:  # the first step reads the pairs that the last target pass completed
-                known_ids = self._ids(text[draft.length + 1 :])
-                state, logits = draft.read(self._target.features(draft.length, known), known_ids)
+            if previous is None:  # the first step reads the pairs that the last target pass completed
+                new = self._ids(text[draft.length + 1 :])
+                state, logits = draft.read(self._target.features(draft.length, known), new)
             else:
-                state, logits = draft.append(state, new)
+                state, logits = draft.append(state, previous)
             return logits
 
-        # A step needs the state of the step before it, so none can be skipped.
-        return write_draft(step, len(text), length, rule, draft.id_map, self.device, FEATURE_DRAFT, hints)
+        return write_draft(step, len(text), length, rule, draft.id_map, draft.device, FEATURE_DRAFT)
 
     def observe(self, accepted: int) -> None:
         # Forget the pairs made from the draft's own output; the target's states will replace them.

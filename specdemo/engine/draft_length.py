@@ -62,7 +62,7 @@ class DraftLength:
         return True
 
     def wants_copy(self, matched: int) -> bool:
-        """Return whether to copy a token; ``matched`` tokens before it match, draft tokens included."""
+        """Return whether to copy one more token; ``matched`` tokens before the first copied one matched."""
         self._left -= 1
         return self._left >= 0
 
@@ -229,9 +229,7 @@ class AutoLength(_Planner):
 
     def wants_copy(self, matched: int) -> bool:
         last = len(COPY_PRIORS) - 1
-        # At each later position, one more token matches. Positions of earlier tokens are not used.
-        first = matched - 1 - len(self._drafted)
-        kinds = [min(max(0, first + position), last) for position in range(self._limit)]
+        kinds = [min(matched - 1 + position, last) for position in range(self._limit)]
         rates = [self._rate_of(("copy", kind), COPY_PRIORS[kind]) for kind in kinds]
         return self._wants_free([("copy", kind) for kind in kinds], rates)
 
@@ -250,8 +248,8 @@ class AutoLength(_Planner):
             return False
         # If the drafter can make draft steps as well (c > 0), it could draft with them instead.
         instead = 0.0
-        if self._costs.c > 0:
-            instead = max(0.0, self._gain(self._expected, drafted, self._survival, self._costs.c))
+        if drafted == 0 and self._costs.c > 0:
+            instead = max(0.0, self._gain(self._expected, 0, 1.0, self._costs.c))
         pays = self._gain(rates, drafted, self._survival, 0.0) > instead
         if not pays and (drafted > 0 or instead > 0 or not self._is_probe_due()):
             return False

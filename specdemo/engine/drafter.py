@@ -51,31 +51,9 @@ class Draft:
     id_map: Tensor | None = None
     steps: int = 0  # number of draft passes
     by: str = ""  # name of the drafter kind; empty if there are no tokens
-    # Name of the kind that copied each token, "" for a model's tokens; empty if ``by`` drafted all tokens.
-    copied_by: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
-
-
-class Copy(NamedTuple):
-    """A next token that was copied from earlier text."""
-
-    token: int
-    matched: int  # number of matching tokens before it
-    by: str  # name of the drafter kind
-
-
-class Hints(Protocol):
-    """Sources of next tokens that need no passes. They help a model to draft."""
-
-    def certain(self, drafted: Sequence[int]) -> Copy | None:
-        """Return a token that is nearly certain to follow the text and ``drafted``, or None."""
-        ...
-
-    def mixed(self, drafted: Sequence[int], logits: Tensor, id_map: Tensor | None) -> Tensor:
-        """Return draft logits [H] in which likely next tokens have a higher probability."""
-        ...
 
 
 class Drafter:
@@ -128,98 +106,38 @@ def write_draft(
     id_map: Tensor | None,
     device: torch.device,
     name: str,
-    hints: Hints | None = None,
-    skips: bool = False,
 ) -> Draft:
     """Draft token by token with a model; ``position`` is that of the first draft token in the text.
 
-    ``step`` makes a draft pass. It takes the draft tokens since the last step (target ids, shape [n]; None if
-    there are none) and returns the logits [H] of the next token. A token that is certain by ``hints`` needs
-    no step. If the model cannot skip a step (``skips``), it makes no more steps after such a token.
+    ``step`` makes a draft pass. It takes the previous draft token (target id, shape [1]; None in the first
+    step) and returns the logits [H] of the next token.
     """
-    tokens: list[_Token] = []
-    unread: list[Tensor] = []
-    drafted: list[int] = []  # filled only with hints, because reading a token can make the device wait
-    steps, has_copies = 0, False
-    while True:
-        if hints is not None and (copy := hints.certain(drafted)) and length.wants_copy(copy.matched):
-            tokens.append(_Token(torch.tensor([copy.token], device=device), None, None, copy.by))
-            unread.append(tokens[-1].id)
-            drafted.append(copy.token)
-            has_copies = True
-            continue
-        if (has_copies and not skips) or not length.wants_step():
-            break
-        scores = step(torch.cat(unread) if unread else None)
+    picks: list[Pick] = []
+    ids: list[Tensor] = []
+    logits: list[Tensor] = []
+    steps = 0
+    while length.wants_step():
+        scores = step(ids[-1] if ids else None)
         steps += 1
-        if hints is not None:
-            scores = hints.mixed(drafted, scores, id_map)
         if not length.wants_token(scores):
             break
-        where = torch.tensor([position + len(tokens)], device=device)
+        where = torch.tensor([position + len(ids)], device=device)
         pick = rule.pick(scores, where, rule.uniforms(1), id_map)
-        tokens.append(_Token(pick.row if id_map is None else id_map[pick.row], pick, scores))
-        unread = [tokens[-1].id]
-        if hints is not None:
-            drafted.append(int(tokens[-1].id))
-    if not tokens:
+        picks.append(pick)
+        ids.append(pick.row if id_map is None else id_map[pick.row])
+        logits.append(scores)
+    if not ids:
         return empty_draft(device, steps)
-    ids = torch.cat([token.id for token in tokens])
-    copied_by = tuple(token.copied_by for token in tokens) if has_copies else ()
-    logits = [token.logits for token in tokens if token.logits is not None]
-    if not logits:
-        return Draft(ids, by=copied_by[0])
-    if has_copies:
-        tokens, id_map = _with_copies_in_vocabulary(tokens, id_map)
-    picks = [token.pick for token in tokens if token.pick is not None]
     probs = [pick.probs for pick in picks if pick.probs is not None]
     return Draft(
-        ids=ids,
+        ids=torch.cat(ids),
         probs=torch.stack(probs) if probs else None,
         rows=torch.cat([pick.row for pick in picks]) if probs else None,
-        # Copied tokens have no logits; their zeros are not shown.
-        logits=torch.stack([torch.zeros_like(logits[0]) if t.logits is None else t.logits for t in tokens]),
+        logits=torch.stack(logits),
         id_map=id_map,
         steps=steps,
         by=name,
-        copied_by=copied_by,
     )
-
-
-class _Token(NamedTuple):
-    """A draft token while its draft is written."""
-
-    id: Tensor  # target id, shape [1]
-    pick: Pick | None  # None if the token is copied
-    logits: Tensor | None
-    copied_by: str = ""
-
-
-def _with_copies_in_vocabulary(
-    tokens: list[_Token], id_map: Tensor | None
-) -> tuple[list[_Token], Tensor | None]:
-    """Return the tokens with a ``Pick`` for each copy, with q = 1, and the id map that the picks need.
-
-    The draft's vocabulary is extended by copied ids that it lacks.
-    """
-    likes = [token.pick.probs for token in tokens if token.pick is not None and token.pick.probs is not None]
-    if not likes:
-        return tokens, id_map
-    copies = torch.cat([token.id for token in tokens if token.pick is None])
-    width = len(likes[0])
-    if id_map is not None:
-        id_map = torch.cat([id_map, copies[~torch.isin(copies, id_map)].unique()])
-    extended = width if id_map is None else len(id_map)
-    found = []
-    for token in tokens:
-        row = token.id if id_map is None else (id_map == token.id).nonzero()[0]
-        probs = likes[0].new_zeros(extended)
-        if token.pick is None:
-            probs[row] = 1.0
-        elif token.pick.probs is not None:
-            row, probs[:width] = token.pick.row, token.pick.probs
-        found.append(token._replace(pick=Pick(row, probs)))
-    return found, id_map
 
 
 def copied_draft(
@@ -227,9 +145,7 @@ def copied_draft(
 ) -> Draft:
     """Return a draft with q = 1 of the first of ``tokens``, before which ``matched`` tokens match the text's
     end."""
-    matches = itertools.count(matched)
-    copied = itertools.takewhile(lambda _: length.wants_copy(next(matches)), tokens)
-    return _certain_draft(copied, device, name)
+    return _certain_draft(itertools.takewhile(lambda _: length.wants_copy(matched), tokens), device, name)
 
 
 def table_draft(

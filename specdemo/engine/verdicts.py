@@ -95,7 +95,6 @@ class GreedyVerdict(Verdict):
         k = len(draft)
         raw_p = p[:k].gather(1, draft.ids[:, None])[:, 0].tolist()
         raw_q = [None] * k if draft.logits is None else probabilities(draft.logits).amax(-1).tolist()
-        raw_q = [None if by else q for by, q in zip(draft.copied_by or [""] * k, raw_q, strict=True)]
         agrees = (p[:k].argmax(-1) == draft.ids).tolist()
         # Up to the first rejected token, use the rule's decision. The argmax of rounded probabilities could
         # differ from it in a tie.
@@ -201,7 +200,6 @@ def describe(
     if draft.logits is not None:
         q = probabilities(draft.logits) if draft.probs is None else draft.probs
         draft_tops = tops(q, draft.id_map)
-    copied_by = draft.copied_by or ("",) * len(draft)
     facts = verdict.facts(draft, p, outcome.accepted)
     drafted = tuple(
         Token(
@@ -209,9 +207,8 @@ def describe(
             status=Status.ACCEPTED if i < outcome.kept else Status.DISCARDED,
             compared=i < outcome.compared,
             rejected=outcome.kept <= i < outcome.compared,
-            draft_top=() if copied_by[i] else draft_tops[i],
+            draft_top=draft_tops[i],
             target_top=target_tops[i],
-            copied_by=copied_by[i],
             **facts[i],
         )
         for i, drafted_id in enumerate(draft.ids.tolist())

@@ -81,9 +81,9 @@ _TABLE = (
     ),
     DrafterKind(
         COMBINED,
-        "all combined",
-        "Takes each token from the likeliest source: a copy of earlier text, the n-gram table, or the model.",
-        "copies, the n-gram table and a model together",
+        "copies and a model",
+        "Copies earlier tokens if the text repeats itself, and otherwise drafts with a model.",
+        "copies and a model",
         "combined",
         models=(FEATURE_DRAFT, DRAFT_MODEL),
     ),

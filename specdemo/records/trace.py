@@ -165,7 +165,6 @@ class Token:
     raw_p: Probability | None = None
     draft_top: Annotated[tuple[Alternative, ...], at_most(5)] = ()
     target_top: Annotated[tuple[Alternative, ...], at_most(5)] = ()
-    copied_by: Text = ""
 
 
 @dataclass(frozen=True)

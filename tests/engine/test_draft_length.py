@@ -1,7 +1,6 @@
 """Draft lengths: fixed, or automatic from the costs and the acceptance rates observed so far."""
 
 import dataclasses
-import itertools
 import random
 from itertools import groupby, pairwise
 
@@ -43,8 +42,7 @@ def drafted(length, scores, limit=MAX_K):
 
 def copied(length, matched):
     length.start(MAX_K)
-    matches = itertools.count(matched)
-    return count(lambda: length.wants_copy(next(matches)))
+    return count(lambda: length.wants_copy(matched))
 
 
 def play(kind, given, text):

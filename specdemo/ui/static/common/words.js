@@ -50,9 +50,9 @@ const COARSE_S = 20; // longer waits are rounded to five seconds
 /** The rank of a token below the draft's top five. */
 export const BEYOND = RANKS.length + 1;
 
-/** A clause about the source of a copied draft token; undefined if a model computed its probability. */
-function sourceOf(token, round) {
-  return tables.drafters[token.copied_by || round.drafted_by]?.source || undefined;
+/** A clause about where a drafter copies its tokens from; undefined for a drafter that computes probabilities. */
+function sourceOf(drafter) {
+  return tables.drafters[drafter]?.source || undefined;
 }
 
 /** A probability as a percentage, never rounded to 0% or 100%. */
@@ -105,9 +105,9 @@ export function timeLeft(fraction, elapsed) {
   return `, about ${shown} s left`;
 }
 
-/** True if the draft token was copied, so that it has no draft probability. */
-export function isCopied(token, round) {
-  return sourceOf(token, round) !== undefined;
+/** True if the draft was copied, so that it has no probabilities of its own. */
+export function isCopied(round) {
+  return sourceOf(round.drafted_by) !== undefined;
 }
 
 function isWatched(round) {
@@ -158,35 +158,35 @@ export function verdictWords(token, round, rule) {
 }
 
 function greedyVerdict(token, round) {
-  const odds = bothOdds(token, token.raw_p, token.raw_q, round);
+  const odds = bothOdds(token.raw_p, token.raw_q, round);
   if (!token.rejected) return `${odds}: the target's most likely token, so accepted.`;
   const first = token.target_top[0];
   return `${odds}: the target's most likely token is a different one${first ? ` (${percent(first[1])})` : ""}, so rejected.`;
 }
 
 function rejectionVerdict(token, round) {
-  const odds = bothOdds(token, token.p, token.q, round);
+  const odds = bothOdds(token.p, token.q, round);
   if (token.accept_prob >= 1) return `${odds}: p ≥ q, so always accepted.`;
   const verdict = token.rejected ? "rejected" : "accepted";
   return `${odds}: acceptance probability ${decimal(token.accept_prob)}, random number ${decimal(token.u)}, so ${verdict}.`;
 }
 
 function blockVerdict(token, round) {
-  const odds = bothOdds(token, token.p, token.q, round);
+  const odds = bothOdds(token.p, token.q, round);
   const numbers = `h ${decimal(token.accept_prob)}, random number ${decimal(token.u)}`;
   if (token.rejected) return `${odds}: ${numbers}, and no later token passes, so rejected.`;
   return token.u < token.accept_prob ? `${odds}: ${numbers}, so accepted up to here.` : `${odds}: ${numbers}, but a later token passes, so accepted.`;
 }
 
 function noiseVerdict(token, round) {
-  const odds = bothOdds(token, token.p, token.q, round);
+  const odds = bothOdds(token.p, token.q, round);
   return token.rejected
     ? `${odds}: with the same noise the target picks a different token, so rejected.`
     : `${odds}: with the same noise the target picks the same token, so accepted.`;
 }
 
-function bothOdds(token, p, q, round) {
-  return `Target ${percent(p)}, ${sourceOf(token, round) ?? `draft ${percent(q)}`}`;
+function bothOdds(p, q, round) {
+  return `Target ${percent(p)}, ${sourceOf(round.drafted_by) ?? `draft ${percent(q)}`}`;
 }
 
 function watchedVerdict(token) {
@@ -257,7 +257,7 @@ export function tokenFigures(token, round, rule) {
   if (isWatched(round)) return token.raw_p === null ? [] : [["p", percent(token.raw_p), "target probability at temperature 1"]];
   const greedy = rule === "greedy";
   const figures = [];
-  if (!isCopied(token, round)) figures.push(["q", percent(greedy ? token.raw_q : token.q), "draft probability"]);
+  if (!isCopied(round)) figures.push(["q", percent(greedy ? token.raw_q : token.q), "draft probability"]);
   figures.push(["p", percent(greedy ? token.raw_p : token.p), "target probability"]);
   return figures.concat(RULES[rule].figures(token));
 }

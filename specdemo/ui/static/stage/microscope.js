@@ -48,7 +48,7 @@ function draftCard(token, index, round, rule, pieces) {
   card.append(figureList(tokenFigures(token, round, rule)));
   if (token.accept_prob !== null && token.compared && hasResidual(rule)) card.append(coinBar(token));
   card.append(element("p", "sd-verdict", verdictWords(token, round, rule)));
-  const drafts = isCopied(token, round) ? [] : topBars("draft's top five", "q", token.draft_top, token.id, pieces);
+  const drafts = isCopied(round) ? [] : topBars("draft's top five", "q", token.draft_top, token.id, pieces);
   card.append(element("div", "sd-tops", ...drafts, ...topBars("target's top five", "p", token.target_top, token.id, pieces)));
   return card;
 }
