@@ -14,7 +14,7 @@ from specdemo.models.execution import CausalLM
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.n_gram import NGramTable
 from specdemo.models.runtime import ModelRuntime, Runtime
-from specdemo.records.drafter_kinds import DRAFT, DrafterKind
+from specdemo.records.drafter_kinds import DRAFT, NEEDED_NAMES, DrafterKind
 from specdemo.records.limits import UserError, missing_part
 
 if TYPE_CHECKING:
@@ -38,11 +38,15 @@ class DrafterSpec:
     # For experiments: returns the runtime to use instead of the draft model's own.
     wrap_draft: Callable[[Runtime], Runtime] | None = None
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(name for name in NEEDED_NAMES if getattr(self, name) is not None)
+
 
 def make_drafter(spec: DrafterSpec) -> Drafter:
     """Return a new drafter whose drafts are on the target's device, wherever the draft model is."""
     target_device = drafter_device = spec.target.device
-    if spec.kind.required == DRAFT and spec.draft_device is not None:
+    if spec.kind.model(spec.parts).needs == DRAFT and spec.draft_device is not None:
         drafter_device = spec.draft_device
     return draft_on_device(
         lambda rule: make_local(replace(spec, rule=rule)), spec.rule, drafter_device, target_device
@@ -57,6 +61,6 @@ def make_local(spec: DrafterSpec) -> Drafter:
             f'The drafter "{kind.name}" works only when specdemo watches a model server; choose another '
             "drafter."
         )
-    if kind.needs and getattr(spec, kind.needs) is None:
+    if (needed := kind.model(spec.parts).needs) and needed not in spec.parts:
         raise missing_part(kind)
     return import_module(f"specdemo.drafters.{kind.module}").make(spec)

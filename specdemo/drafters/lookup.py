@@ -2,19 +2,16 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
-from specdemo.drafters.factory import DrafterSpec, make_local
+from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, copied_draft, empty_draft
-from specdemo.records.drafter_kinds import KINDS, PROMPT_LOOKUP
+from specdemo.records.drafter_kinds import PROMPT_LOOKUP
 
 LONGEST_MATCH = 12
-# Minimum match in a combined drafter: with fewer tokens, the other drafter is right more often than a copy.
-SHORTEST_COPY, SHORTEST_COPY_BEFORE_TABLE = 6, 2
 
 
 class Match(NamedTuple):
@@ -77,43 +74,8 @@ class PromptLookupDrafter(Drafter):
         return copied_draft(tokens, match.size, length, self._device, PROMPT_LOOKUP)
 
 
-class FallbackDrafter(Drafter):
-    """Calls several drafters in turn and returns the first draft that is not empty."""
-
-    def __init__(self, drafters: Sequence[Drafter]):
-        self._drafters = drafters
-        self._last_used = drafters[-1]
-
-    def begin(self, capacity: int) -> None:
-        for drafter in self._drafters:
-            drafter.begin(capacity)
-
-    def prefill(self, ids: Sequence[int]) -> None:
-        for drafter in self._drafters:
-            drafter.prefill(ids)
-
-    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        *others, last = self._drafters
-        for drafter in others:
-            draft = drafter.propose(text, length, rule)
-            if len(draft):
-                self._last_used = drafter
-                return draft
-        self._last_used = last
-        return last.propose(text, length, rule)
-
-    def observe(self, accepted: int) -> None:
-        self._last_used.observe(accepted)  # the caches of the other drafters stay valid
-
-
-def make(spec: DrafterSpec) -> Drafter:
-    device, fallback = spec.target.device, spec.kind.fallback
-    if not fallback:
-        return PromptLookupDrafter(device)
-    shortest = SHORTEST_COPY if KINDS[fallback].computes else SHORTEST_COPY_BEFORE_TABLE
-    return FallbackDrafter(
-        [PromptLookupDrafter(device, shortest), make_local(replace(spec, kind=KINDS[fallback]))]
-    )
+def make(spec: DrafterSpec) -> PromptLookupDrafter:
+    return PromptLookupDrafter(spec.target.device)
 
 
 def _repeated(text: Sequence[int], position: int) -> Iterator[int]:

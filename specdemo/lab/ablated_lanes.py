@@ -38,7 +38,7 @@ def require_draft_model(pair: Pair, drafter: str = DRAFT_MODEL) -> None:
         raise UserError(
             "This pair has no draft model; choose a pair with a draft model, or another experiment."
         )
-    if KINDS[drafter].required != DRAFT:
+    if KINDS[drafter].model(pair.parts).needs != DRAFT:
         raise UserError(
             f"This experiment needs the drafter {DRAFT_MODEL}, got {drafter}; choose {DRAFT_MODEL}."
         )

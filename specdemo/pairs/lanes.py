@@ -63,8 +63,8 @@ class Lanes:
         costs = self.pair.costs.of_target(self.pair.target)
         if self._verifier_costs is not None:
             costs = self._verifier_costs(costs)
-        kind = KINDS[config.drafter].stepping
-        if kind is None:
+        kind = self._model_kind(config)
+        if not kind.computes:
             return costs
         known = self._draft_costs
         if kind.name not in known:
@@ -114,7 +114,7 @@ class Lanes:
         """Return a prepared target runtime for the speculative lane."""
         rows = self.calibrate(config).rows
         capacity = run_capacity(prompt_tokens, config.max_new_tokens)
-        return self._verifying(KINDS[config.drafter], rows, capacity)
+        return self._verifying(self._model_kind(config), rows, capacity)
 
     def baseline(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> LaneRounds:
         """Return the rounds of a new lane of the target alone, with the timing of unpadded passes."""
@@ -183,9 +183,12 @@ class Lanes:
         rounds = autoregress(model, prompt_ids, config, eos_ids, stop, tops, timed_pass, prefill)
         return LaneRounds(prefill, rounds)
 
+    def _model_kind(self, config: RunConfig) -> DrafterKind:
+        return KINDS[config.drafter].model(self.pair.parts)
+
     def _verifying(self, kind: DrafterKind, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
         """Return a prepared target runtime. It keeps hidden states only if the drafter reads them."""
-        head = self.pair.feature_draft if kind.required == FEATURE_DRAFT_HEAD else None
+        head = self.pair.feature_draft if kind.needs == FEATURE_DRAFT_HEAD else None
         runtime = self._verifier(self.pair.target, rows, taps=() if head is None else head.config.taps)
         runtime.prepare(capacity, MAX_K + 1)
         return runtime

@@ -87,7 +87,12 @@ class Pair:
     @property
     def drafters(self) -> tuple[str, ...]:
         """Names of the drafter kinds on menus that this pair can run."""
-        return drafters_with(*(name for name in NEEDED_NAMES if getattr(self, name) is not None))
+        return drafters_with(*self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names in ``NEEDED_NAMES`` of the parts that this pair has."""
+        return tuple(name for name in NEEDED_NAMES if getattr(self, name) is not None)
 
     @property
     def chats(self) -> bool:

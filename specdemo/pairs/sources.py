@@ -64,7 +64,7 @@ class Sources:
                 f"{self.target}."
             )
         for kind in (KINDS[name] for name in drafters):
-            if kind.required and kind.required not in self.parts:
+            if (needed := kind.model(self.parts).needs) and needed not in self.parts:
                 raise missing_part(kind)
 
     @property

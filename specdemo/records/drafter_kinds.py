@@ -1,5 +1,6 @@
 """The table of drafter kinds. It names modules, not classes, so that traces load without torch."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 DRAFT, FEATURE_DRAFT_HEAD, N_GRAM_TABLE = "draft", "feature_draft", "n_gram"
@@ -17,25 +18,21 @@ class DrafterKind(NamedTuple):
     module: str  # in ``specdemo.drafters``; empty if this program cannot create the drafter
     needs: str = ""  # a key of ``NEEDED_NAMES``
     computes: bool = True  # if False, it makes no passes, and its tokens have q = 1
-    fallback: str = ""  # the kind that drafts when this kind has nothing to propose
+    models: tuple[str, ...] = ()  # kinds whose models it can use; it uses the first that a pair can run
     source: str = ""  # the origin of its tokens, as a clause; empty if it makes passes
     empty_reason: str = ""  # the reason for an empty draft, as a clause; empty if it makes passes
     offered: bool = True  # on menus
     advanced: bool = False  # at the end of menus
 
-    @property
-    def stepping(self) -> "DrafterKind | None":
-        """The kind whose draft passes a run with this drafter makes; None if the run makes none."""
-        last = KINDS[self.fallback] if self.fallback else self
-        return last if last.computes else None
-
-    @property
-    def required(self) -> str:
-        """The ``Pair`` field that this kind or its ``fallback`` needs; empty if neither needs one."""
-        return KINDS[self.fallback].needs if self.fallback else self.needs
+    def model(self, parts: Collection[str]) -> "DrafterKind":
+        """Return the kind whose passes it makes, and whose ``needs`` it has, in a pair with ``parts``."""
+        if not self.models:
+            return self
+        names = [name for name in self.models if KINDS[name].needs in parts]
+        return KINDS[names[0] if names else self.models[-1]]
 
 
-DRAFT_MODEL, FEATURE_DRAFT, EARLY_EXIT = "draft-model", "feature-draft", "early-exit"
+DRAFT_MODEL, FEATURE_DRAFT, COMBINED, EARLY_EXIT = "draft-model", "feature-draft", "combined", "early-exit"
 PROMPT_LOOKUP, N_GRAM, SCRIPTED = "prompt-lookup", "n-gram", "scripted"
 SERVER = "server"
 """The unknown drafter of a watched server. This program cannot create it."""
@@ -75,27 +72,6 @@ _TABLE = (
         empty_reason=_UNKNOWN,
     ),
     DrafterKind(
-        "lookup+n-gram",
-        "lookup, then n-gram table",
-        "Copies earlier tokens if the text repeats itself, and otherwise uses the n-gram table.",
-        "lookup, then the n-gram table",
-        "lookup",
-        computes=False,
-        fallback=N_GRAM,
-        source=_COPIED,
-        empty_reason=f"{_NO_REPEAT}, and {_UNKNOWN}",
-        advanced=True,
-    ),
-    DrafterKind(
-        "lookup+model",
-        "lookup, then draft model",
-        "Copies earlier tokens if the text repeats itself, and otherwise uses the draft model.",
-        "lookup, then {draft}",
-        "lookup",
-        fallback=DRAFT_MODEL,
-        advanced=True,
-    ),
-    DrafterKind(
         FEATURE_DRAFT,
         "feature draft",
         "A small network drafts from the target's own hidden states.",
@@ -104,13 +80,12 @@ _TABLE = (
         needs=FEATURE_DRAFT_HEAD,
     ),
     DrafterKind(
-        "lookup+feature",
-        "lookup, then feature draft",
-        "Copies earlier tokens if the text repeats itself, and otherwise uses the feature draft.",
-        "lookup, then the feature draft",
-        "lookup",
-        fallback=FEATURE_DRAFT,
-        advanced=True,
+        COMBINED,
+        "copies and a model",
+        "Copies earlier tokens if the text repeats itself, and otherwise drafts with a model.",
+        "copies and a model",
+        "combined",
+        models=(FEATURE_DRAFT, DRAFT_MODEL),
     ),
     DrafterKind(
         EARLY_EXIT,
@@ -140,8 +115,12 @@ _TABLE = (
     ),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
+RENAMED = {"lookup+model": COMBINED, "lookup+feature": COMBINED, "lookup+n-gram": N_GRAM}
+"""Names of drafters in earlier traces and links, each with the kind that replaced it."""
 
 
 def drafters_with(*parts: str) -> tuple[str, ...]:
     """Return the menu's kinds for a pair in which the fields ``parts`` of ``NEEDED_NAMES`` are not None."""
-    return tuple(kind.name for kind in KINDS.values() if kind.offered and kind.required in ("", *parts))
+    return tuple(
+        kind.name for kind in KINDS.values() if kind.offered and kind.model(parts).needs in ("", *parts)
+    )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
-from specdemo.records.drafter_kinds import KINDS, NEEDED_NAMES, SCRIPTED, DrafterKind
+from specdemo.records.drafter_kinds import KINDS, NEEDED_NAMES, RENAMED, SCRIPTED, DrafterKind
 from specdemo.records.trace import (
     AUTO,
     MAX_NEW_TOKENS,
@@ -80,6 +80,8 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
             f"{', '.join(SAMPLED_RULES)}."
         )
     drafter = raw.get("drafter", RunConfig.drafter)
+    if isinstance(drafter, str):
+        drafter = RENAMED.get(drafter, drafter)
     if not isinstance(drafter, str) or drafter not in KINDS:
         raise UserError(f"Unknown drafter {show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
     baseline = flag(raw, "baseline", RunConfig.baseline)
@@ -235,9 +237,8 @@ def reason_of(error: BaseException) -> str:
 
 
 def missing_part(kind: DrafterKind) -> UserError:
-    return UserError(
-        f"No {NEEDED_NAMES[kind.required]} is available for the drafter {kind.name}; choose another drafter."
-    )
+    needed = NEEDED_NAMES[kind.model(()).needs]
+    return UserError(f"No {needed} is available for the drafter {kind.name}; choose another drafter.")
 
 
 def unknown_pair(name: object, names: Iterable[str]) -> UserError:

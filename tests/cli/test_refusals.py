@@ -50,7 +50,7 @@ BENCH --out pipe | pipe: this path is not a regular file
 BENCH --k 3,40 | k must be
 BENCH --k 1,x | --k must be numbers or auto, separated by commas, got '1,x'.
 BENCH --temperature 0,nan | temperature must be
-BENCH --draft none --drafters n-gram,lookup+model | No draft model is available
+BENCH --draft none --drafters n-gram,draft-model | No draft model is available
 BENCH --repeats 0 | --repeats must be at least 1
 BENCH --limit 0 | --limit must be at least 1
 BENCH --cluster auto --replicas 0 | specdemo: --replicas

@@ -12,7 +12,8 @@ from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
 from specdemo.models.layer_views import decoder_layers, first_layers
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
-from specdemo.records.limits import UserError
+from specdemo.records.drafter_kinds import KINDS, RENAMED
+from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,7 +60,7 @@ def test_a_view_of_the_first_layers_shares_weights_and_changes_nothing():
     assert torch.equal(target(ids, use_cache=False).logits, before)
 
 
-@pytest.mark.parametrize("drafter", ["draft-model", "prompt-lookup", "lookup+model", "early-exit"])
+@pytest.mark.parametrize("drafter", ["draft-model", "prompt-lookup", "combined", "early-exit"])
 @pytest.mark.parametrize("k", [2, "auto"])
 def test_every_kind_runs_on_a_pair_and_gives_the_baselines_text(drafter, k):
     record, end = run(tiny_pair(), prompt="abcabcab", drafter=drafter, k=k)
@@ -77,11 +78,17 @@ def test_a_script_is_drafted_token_for_token():
     assert not any(round_.drafted for round_ in rest if round_.position >= len(record.prompt_ids) + 4)
 
 
-@pytest.mark.parametrize("drafter", ["feature-draft", "lookup+feature"])
-def test_a_drafter_that_the_pair_lacks_is_refused(drafter):
+def test_a_drafter_that_the_pair_lacks_is_refused():
     with pytest.raises(UserError, match="No feature draft is available"):
-        run(tiny_pair(), drafter=drafter)
+        run(tiny_pair(), drafter="feature-draft")
     bare = replace(tiny_pair(), draft=None)
     assert bare.default_drafter == "prompt-lookup"
-    with pytest.raises(UserError, match="No draft model is available"):
-        run(bare)
+    for drafter in ("draft-model", "combined"):
+        with pytest.raises(UserError, match=f"No draft model is available for the drafter {drafter}"):
+            run(bare, drafter=drafter)
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_link_with_an_earlier_name_of_a_drafter_runs_its_successor(name):
+    assert parse_config({"prompt": "a", "drafter": name}).drafter == RENAMED[name]
+    assert KINDS[RENAMED[name]].offered and name not in KINDS

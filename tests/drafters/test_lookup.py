@@ -1,20 +1,12 @@
-"""Prompt lookup: the latest longest match, copies beyond the end of the text, and the target's output."""
+"""Prompt lookup: the latest longest match, and copies beyond the end of the text."""
 
-import numpy as np
 import pytest
 import torch
-from helpers.tiny import baseline_rounds, config_for, emitted, nearby, tiny_llama
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.lookup import LONGEST_MATCH, FallbackDrafter, NgramIndex, PromptLookupDrafter
-from specdemo.drafters.n_gram import NGramDrafter
+from specdemo.drafters.lookup import LONGEST_MATCH, NgramIndex, PromptLookupDrafter
 from specdemo.engine.draft_length import FixedLength
-from specdemo.engine.speculate import speculate
-from specdemo.models.runtime import ModelRuntime
-from specdemo.records.trace import Rule
-from specdemo.training.n_grams import WrittenText, count_n_grams
 
 CPU = torch.device("cpu")
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
@@ -59,20 +51,3 @@ def test_the_index_finds_the_same_match_as_a_search(text, shortest, split):
 )
 def test_the_latest_longest_match_is_copied(text, shortest, copied):
     assert proposed(text, max(2, len(copied)), shortest) == copied
-
-
-@pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
-def test_copies_a_table_and_drafts_together_give_the_targets_own_tokens(rule):
-    target, config = tiny_llama(20, 4), config_for(rule, k=4, max_new_tokens=60)
-    alone = emitted(baseline_rounds(target, [1, 2], config))
-    table = count_n_grams([WrittenText(np.array([1, 2, *alone[:20]]), 2)], 20)
-    model = DraftModelDrafter(ModelRuntime(nearby(target, 5, 0.2)))
-    drafter = FallbackDrafter([PromptLookupDrafter(CPU, 2), NGramDrafter(table, CPU), model])
-    rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config))
-    assert emitted(rounds) == alone
-    by = {round_.drafted_by for round_ in rounds if round_.drafted}
-    assert by == {"prompt-lookup", "n-gram", "draft-model"}
-    assert sum(round_.accepted for round_ in rounds if round_.drafted_by == "n-gram") > 0
-    for round_ in rounds:
-        assert round_.draft_steps == (len(round_.drafted) if round_.drafted_by == "draft-model" else 0)

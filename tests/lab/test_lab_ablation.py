@@ -83,7 +83,7 @@ def test_noise_is_blended_in_proportion_differs_by_position_and_has_the_spread_o
 
 
 @pytest.mark.parametrize("head", ["whole", "reduced"])
-@pytest.mark.parametrize("drafter", ["draft-model", "lookup+model"])
+@pytest.mark.parametrize("drafter", ["draft-model", "combined"])
 def test_ablated_pair_writes_the_targets_text(head, drafter):
     pair = tiny_pair()
     if head == "reduced":

@@ -124,14 +124,14 @@ def test_point_is_not_identical_if_one_run_differs(pair, monkeypatch):
 @pytest.mark.parametrize("name", SWEEPS)
 def test_requested_settings_hold_for_all_runs_except_the_varied_one(pair, name, rule):
     request = {"k": 5, "temperature": 0.7, "rule": rule, "seed": 9, "max_new_tokens": 11}
-    request |= {"drafter": "lookup+model"}
+    request |= {"drafter": "combined"}
     for setting in planned(pair, name, request).settings:
         own = [p.prompt for p in PROMPTS if name != CATEGORY or p.category == setting.label]
         assert [config.prompt for config in setting.configs] == own
         for config in setting.configs:
             assert (config.seed, config.max_new_tokens) == (9, 11)
             assert config.k == ((setting.x or AUTO) if name == DRAFT_LENGTH else 5)
-            assert config.drafter == (setting.label if name == DRAFTER else "lookup+model")
+            assert config.drafter == (setting.label if name == DRAFTER else "combined")
             assert config.temperature == (setting.x if name == TEMPERATURE else 0.7)
             assert config.rule == (rule if config.temperature else Rule.GREEDY)
     above = planned(pair, TEMPERATURE, {**SHORT, "rule": "greedy"}).settings[1:]
@@ -141,7 +141,7 @@ def test_requested_settings_hold_for_all_runs_except_the_varied_one(pair, name, 
 def test_a_pair_without_a_draft_model_omits_or_refuses_what_needs_one(pair):
     alone = replace(pair, draft=None)
     labels = [[setting.label for setting in planned(of, DRAFTER).settings] for of in (pair, alone)]
-    assert labels[0] == [DRAFT_MODEL, "prompt-lookup", "lookup+model", "early-exit"]
+    assert labels[0] == [DRAFT_MODEL, "prompt-lookup", "combined", "early-exit"]
     assert labels[1] == ["prompt-lookup", "early-exit"]
     assert planned(alone, DRAFT_LENGTH).settings[0].configs[0].drafter == "prompt-lookup"
     plan = planned(alone, CONTRASTS)

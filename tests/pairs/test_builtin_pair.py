@@ -49,9 +49,7 @@ def test_verification_logits_equal_the_baselines_bit_for_bit(builtin_pair):
             assert torch.equal(together.forward(chunk), single[start : start + rows]), (rows, start)
 
 
-@pytest.mark.parametrize(
-    ("drafter", "k"), [("draft-model", 3), ("lookup+feature", 3), ("lookup+feature", "auto")]
-)
+@pytest.mark.parametrize(("drafter", "k"), [("draft-model", 3), ("combined", 3), ("combined", "auto")])
 def test_greedy_output_is_the_targets(builtin_pair, drafter, k):
     request = {"prompt": "Write a short story about a lighthouse.", "drafter": drafter, "k": k}
     record, end = run(builtin_pair, **request, max_new_tokens=20)
@@ -79,8 +77,8 @@ def written_alone(builtin_pair):
     [
         ("draft-model", 8),
         ("prompt-lookup", 8),
-        ("lookup+n-gram", 4),
-        ("lookup+model", "auto"),
+        ("n-gram", 4),
+        ("combined", "auto"),
         ("feature-draft", 3),
         ("early-exit", 2),
     ],
@@ -115,7 +113,7 @@ def test_in_every_precision_the_output_is_that_of_the_target_alone(builtin_pair,
     pair = builtin_pair if automatic else load_sources(Sources(device="cpu", precision=precision))
     for settings in (
         {"drafter": "draft-model", "k": 4},
-        {"drafter": "lookup+feature", "k": "auto", "temperature": 0.8, "rule": "shared-noise"},
+        {"drafter": "combined", "k": "auto", "temperature": 0.8, "rule": "shared-noise"},
     ):
         record, end = run(pair, prompt="Name three colors.", **settings, max_new_tokens=24)
         assert record.precision == ("bf16" if automatic else precision)

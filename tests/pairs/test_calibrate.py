@@ -30,6 +30,18 @@ def test_passes_take_the_cheapest_invariant_row_count_of_enough_rows(monkeypatch
     assert costs.scatter == 0.0 and not costs.is_rough
 
 
+def test_a_disturbed_measurement_does_not_make_longer_passes_cheaper(monkeypatch):
+    monkeypatch.setattr(
+        calibrate,
+        "interleaved",
+        lambda measures, repeats, most: {
+            n: [9.0 if n in (1, 4) else 1.0 + n / 10] * repeats for n in measures
+        },
+    )
+    costs = measure_target(tiny_llama(7, 0), ())
+    assert costs.step_s == 1.2 and costs.v[0] == 1.0 and list(costs.v) == sorted(costs.v)
+
+
 def test_a_busy_machine_gives_a_rough_calibration(monkeypatch):
     moments = itertools.cycle([1.0, 1.9, 1.1, 2.8, 1.0])
     monkeypatch.setattr(calibrate, "timed_pass", lambda runtime, ids: lambda: next(moments))

@@ -102,7 +102,7 @@ def test_a_target_in_parts_writes_the_same_as_in_one_piece(folders, tmp_path):
     whole = load_sources(Sources(*folders, device="cpu", precision="fp32"))
     assert isinstance(whole.target, CompiledLlama)
     divided = replace(whole, target=target, costs=PassCosts())
-    for drafter in ("early-exit", "lookup+model"):
+    for drafter in ("early-exit", "combined"):
         expected, _ = run(whole, drafter=drafter)
         record, end = run(divided, drafter=drafter)
         assert end["badge"]["kind"] == "same"
@@ -168,9 +168,7 @@ def apart(pair: Pair) -> Pair:
     return Apart(**{one.name: getattr(pair, one.name) for one in fields(Pair)})
 
 
-@pytest.mark.parametrize(
-    ("rule", "drafter"), [(Rule.GREEDY, "lookup+model"), (Rule.SHARED_NOISE, "draft-model")]
-)
+@pytest.mark.parametrize(("rule", "drafter"), [(Rule.GREEDY, "combined"), (Rule.SHARED_NOISE, "draft-model")])
 def test_a_draft_on_another_device_drafts_the_same(rule, drafter):
     pair = tiny_pair()
     settings = {"drafter": drafter, "rule": rule, "temperature": 0 if rule is Rule.GREEDY else 0.8}
@@ -238,7 +236,7 @@ DISTRIBUTION = {"proof": "distribution", "prompt": "abc", "draws": 20}
 JOBS = [
     ("run", RUN),
     ("run", RUN | SAMPLED | {"k": "auto"}),
-    ("run", RUN | SAMPLED | {"rule": "shared-noise", "drafter": "lookup+model"}),
+    ("run", RUN | SAMPLED | {"rule": "shared-noise", "drafter": "combined"}),
     ("run", RUN | {"drafter": "early-exit"}),
     ("run", RUN | {"drafter": "prompt-lookup"}),
     ("play", {"text": "abc", "draft": "de"}),

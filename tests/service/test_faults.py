@@ -107,7 +107,7 @@ def test_a_failed_run_is_one_sentence_keeps_no_memory_and_the_next_one_works(
 @pytest.mark.parametrize("rule", Rule)
 @pytest.mark.parametrize(
     ("bad", "drafter", "k"),
-    [(nan, "draft-model", 3), (inf, "lookup+model", 3), (-inf, "draft-model", "auto")],
+    [(nan, "draft-model", 3), (inf, "combined", 3), (-inf, "draft-model", "auto")],
 )
 def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, drafter, k, rule, model, bad):
     service = service_of(pair)

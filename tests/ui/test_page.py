@@ -199,7 +199,7 @@ def test_settings_reach_the_service_and_costs_are_measured_again(open_page, serv
         page.wait_for_selector("#rule", state=state)
     run_to_end(page)
     page.wait_for_selector("#rule", state="hidden")
-    wanted = {"drafter": "lookup+model", "k": "auto", "draft_alone": True, "baseline": False}
+    wanted = {"drafter": "combined", "k": "auto", "draft_alone": True, "baseline": False}
     assert service.requests[-1].items() >= wanted.items()
     page.uncheck("#auto input")
     expect(field).to_be_enabled()

@@ -24,7 +24,7 @@ WANTED = {
     "max_new_tokens": 33,
     "rule": "rejection",
     "mode": "chat",
-} | {"prompt": "Once upon <a> time", "drafter": "lookup+model", "draft_alone": True}
+} | {"prompt": "Once upon <a> time", "drafter": "combined", "draft_alone": True}
 ERROR = "[data-role=error]"
 ENDED = ".sd[data-state=ended]"
 

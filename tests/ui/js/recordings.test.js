@@ -46,14 +46,14 @@ test("storage that is full or refused is no fault", (t) => {
 test("the recording most like a link's run has its prompt, else its drafter, else its rule", () => {
   const recordings = [
     { name: "first", prompt: "a", drafter: "draft-model", rule: "greedy" },
-    { name: "lookup", prompt: "b", drafter: "lookup+feature", rule: "greedy" },
+    { name: "lookup", prompt: "b", drafter: "combined", rule: "greedy" },
     { name: "sampled", prompt: "c", drafter: "draft-model", rule: "rejection" },
     { name: "block", prompt: "c", drafter: "draft-model", rule: "block" },
   ];
   const nameFor = (query) => nearest(recordings, new URLSearchParams(query)).name;
   assert.equal(nameFor("prompt=b&drafter=draft-model&rule=rejection"), "lookup");
   assert.equal(nameFor("prompt=c&drafter=draft-model&rule=block"), "block");
-  assert.equal(nameFor("prompt=z&drafter=lookup%2Bfeature&rule=rejection"), "lookup");
+  assert.equal(nameFor("prompt=z&drafter=combined&rule=rejection"), "lookup");
   assert.equal(nameFor("prompt=z&drafter=draft-model&rule=rejection"), "sampled");
   assert.equal(nameFor("prompt=z&k=4"), "first");
   assert.equal(nearest([], new URLSearchParams("k=4")), undefined);

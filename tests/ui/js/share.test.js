@@ -7,7 +7,7 @@ import { Pieces } from "../../../specdemo/ui/static/stage/tokens.js";
 
 learnTables({ linked: ["prompt", "k", "drafter", "pair"] });
 
-const CONFIG = { prompt: "a & b?", mode: "raw", k: "auto", temperature: 0.8, rule: "rejection", seed: 7, draft_alone: true, drafter: "lookup+model", max_new_tokens: 33, top_k: 0, top_p: 1, baseline: true };
+const CONFIG = { prompt: "a & b?", mode: "raw", k: "auto", temperature: 0.8, rule: "rejection", seed: 7, draft_alone: true, drafter: "combined", max_new_tokens: 33, top_k: 0, top_p: 1, baseline: true };
 const RUN = { config: CONFIG, pair: { target: "A large one", draft: "A small one", name: "gpt2-large" } };
 
 test("a link carries the settings of a run and nothing of the page it was made on", () => {
@@ -17,7 +17,7 @@ test("a link carries the settings of a run and nothing of the page it was made o
   assert.equal(link.searchParams.get("trace"), null);
   assert.equal(link.searchParams.get("__theme"), "dark");
   assert.equal(link.searchParams.get("prompt"), "a & b?");
-  assert.equal(link.searchParams.get("drafter"), "lookup+model");
+  assert.equal(link.searchParams.get("drafter"), "combined");
   assert.equal(link.searchParams.get("k"), "auto");
 });
 

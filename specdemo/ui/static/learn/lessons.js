@@ -127,6 +127,8 @@ class Lessons {
 
   go(index, byVisitor = true) {
     if (index < 0 || index >= this.pages.length) return;
+    // The first lesson opens by itself, so it counts as seen when the visitor leaves it.
+    if (byVisitor) this.seen.add(this.names[this.current]);
     this.current = index;
     const name = this.names[index];
     this.root.dataset.at = document.body.dataset.learn = name;
