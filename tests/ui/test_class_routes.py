@@ -53,6 +53,8 @@ def test_a_class_has_a_code_a_link_with_its_picture_and_a_page_without_foreign_a
         page = PLAIN.get(f"{url}{path}")
         assert page.status_code == 200 and "text/html" in page.headers["content-type"]
         assert "https://" not in page.text.replace("https://www.w3.org", "")
+        with_slash = PLAIN.get(f"{url}{path}/", follow_redirects=True)
+        assert (with_slash.url, with_slash.text) == (page.url, page.text)
 
 
 @on_loop

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import segno
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from specdemo.charts.palette import css_variables
@@ -63,7 +63,8 @@ def class_routes(rooms: Rooms) -> list[Route]:
         ("POST", f"{at}/end", _end),
     )
     routes = [Route(path, partial(answer, rooms), methods=[method]) for method, path, answer in endpoints]
-    return [*routes, Route(f"/{PREFIX}", _page), Route(at, _page)]
+    pages = [Route(path, _page) for path in (f"/{PREFIX}", at)]
+    return [*routes, *pages, *(Route(f"{page.path}/", _to_page) for page in pages)]
 
 
 def judge_with(service: RunService, address: str, code: str) -> Judge:
@@ -189,6 +190,11 @@ def _parts(data: bytes) -> Iterator[bytes]:
 def _page(request: Request) -> Response:
     root = "../" if "code" in request.path_params else "./"
     return HTMLResponse(student_page(root), headers=stage.REVALIDATE)
+
+
+def _to_page(request: Request) -> Response:
+    """Lead an address that was typed with a final slash to the page, whose links are relative."""
+    return RedirectResponse(f"../{request.path_params.get('code', PREFIX)}")
 
 
 def _table(summary: Mapping[str, Any]) -> str:

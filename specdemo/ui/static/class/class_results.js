@@ -35,7 +35,6 @@ export function resultWords(question) {
  */
 export function answerList({ bars, options, kind, phase, right }) {
   const shown = bars ?? options.map((label) => ({ label }));
-  const longest = Math.max(1, ...shown.map(({ count }) => count ?? 0));
   const total = sum(shown.map(({ count }) => count ?? 0));
   const rows = shown.map(({ label, count }, index) => {
     const isChoice = kind === "choice";
@@ -43,7 +42,7 @@ export function answerList({ bars, options, kind, phase, right }) {
     const row = element("li", "", text);
     if (bars) {
       const bar = element("i", "");
-      bar.style.width = `${(100 * count) / longest}%`;
+      bar.style.width = `${(100 * count) / Math.max(1, total)}%`;
       row.append(element("span", "sd-answer-bar", bar), element("b", "sd-answer-count", total ? `${count} (${share(count / total)})` : "0"));
     }
     if (isChoice && phase === "revealed" && right === index) row.dataset.right = "true";

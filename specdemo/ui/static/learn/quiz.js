@@ -108,8 +108,9 @@ class Quiz {
     column.addEventListener("click", run, true);
     this.button = column.querySelector("#quiz-run");
     const stop = column.querySelector("#quiz-stop");
-    const ended = () => stop.disabled && this.end();
-    new MutationObserver(ended).observe(stop, { attributeFilter: ["disabled"] });
+    // Gradio also disables a disabled button again, when the next run may have been requested already.
+    const ended = (changes) => stop.disabled && changes.some(({ oldValue }) => oldValue === null) && this.end();
+    new MutationObserver(ended).observe(stop, { attributeFilter: ["disabled"], attributeOldValue: true });
   }
 
   go(index, byVisitor = false) {
@@ -133,7 +134,7 @@ class Quiz {
     if (this.running !== null) return announceMeasured(name, { error: "Another question is being measured; wait until it has ended." });
     this.go(index);
     this.start();
-    this.button.click();
+    pressWhenEnabled(this.button);
   }
 
   start() {
@@ -168,7 +169,8 @@ class Quiz {
     const result = resultOf(this.events);
     if (!result.verdict) {
       this.measured[this.running].showProgress(result);
-      return this.announceProgress();
+      if (!result.error) this.announceProgress(); // an error is announced at the end, when another run can start
+      return;
     }
     this.conclude(this.running, result);
   }
@@ -231,6 +233,17 @@ class Quiz {
   tell(words) {
     this.roles["quiz-told"].textContent = words;
   }
+}
+
+/** Press a button of Gradio, which disables Stop a moment before it enables Run. */
+function pressWhenEnabled(button) {
+  if (!button.disabled) return button.click();
+  const press = (_, observer) => {
+    if (button.disabled) return;
+    observer.disconnect();
+    button.click();
+  };
+  new MutationObserver(press).observe(button, { attributeFilter: ["disabled"] });
 }
 
 /**
