@@ -20,6 +20,7 @@ from specdemo.cli.options import (
     loaded_pair,
     replicas_of,
 )
+from specdemo.records.drafter_kinds import RENAMED
 from specdemo.records.limits import UserError
 from specdemo.records.output import require_regular, require_writable
 from specdemo.records.trace import RunConfig
@@ -67,7 +68,8 @@ def run(options: argparse.Namespace) -> int:
     if options.gguf and not options.gguf.is_file():
         raise UserError(f"--gguf must be an existing file, got {options.gguf}.")
     prompts = read_prompts(options.prompts, options.limit)
-    settings = bench_settings(options, listed(options.drafters, str, "--drafters"), ks)
+    drafters = listed(options.drafters, lambda name: RENAMED.get(name, name), "--drafters")
+    settings = bench_settings(options, drafters, ks)
     settings.check(prompts)
     require_writable(options.out)
     require_regular(options.out)
