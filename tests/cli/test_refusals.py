@@ -51,7 +51,7 @@ BENCH --k 3,40 | k must be
 BENCH --k 1,x | --k must be numbers or auto, separated by commas, got '1,x'.
 BENCH --temperature 0,nan | temperature must be
 BENCH --draft none --drafters n-gram,draft-model | No draft model is available
-BENCH --target gpt2 --draft none --drafters lookup+model | No draft model is available for the drafter combined
+BENCH --target gpt2 --draft none --drafters lookup+model | for the drafter combined
 BENCH --repeats 0 | --repeats must be at least 1
 BENCH --limit 0 | --limit must be at least 1
 BENCH --cluster auto --replicas 0 | specdemo: --replicas
