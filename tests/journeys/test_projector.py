@@ -72,6 +72,8 @@ def test_projector(open_page):
         page.evaluate("document.activeElement.blur(), scrollTo(0, 0)")
         assert small_letters(page) == [], name
         assert faults(page) == [], name
+        # A lesson needs the room of these lines for the lanes below it.
+        assert page.locator(":is(.sd-claim, .sd-remarks):visible").count() == (name != "learn"), name
     page.click("#tab-proof-button")
     explained = page.locator(".sd-proof-card p")
     assert explained.count() == 3
