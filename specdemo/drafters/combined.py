@@ -7,6 +7,7 @@ from specdemo.drafters.factory import DrafterSpec, make_local
 from specdemo.drafters.lookup import PromptLookupDrafter
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule
+from specdemo.records.drafter_kinds import parts_of
 
 # With fewer matching tokens, a model is right more often than a copy.
 SHORTEST_COPY = 6
@@ -43,5 +44,5 @@ class CombinedDrafter(Drafter):
 
 
 def make(spec: DrafterSpec) -> CombinedDrafter:
-    model = make_local(replace(spec, kind=spec.kind.model(spec.parts)))
+    model = make_local(replace(spec, kind=spec.kind.drafting_kind(parts_of(spec))))
     return CombinedDrafter(PromptLookupDrafter(spec.target.device, SHORTEST_COPY), model)

@@ -14,7 +14,7 @@ from specdemo.models.execution import CausalLM
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.n_gram import NGramTable
 from specdemo.models.runtime import ModelRuntime, Runtime
-from specdemo.records.drafter_kinds import DRAFT, NEEDED_NAMES, DrafterKind
+from specdemo.records.drafter_kinds import DRAFT, DrafterKind, parts_of
 from specdemo.records.limits import UserError, missing_part
 
 if TYPE_CHECKING:
@@ -38,15 +38,11 @@ class DrafterSpec:
     # For experiments: returns the runtime to use instead of the draft model's own.
     wrap_draft: Callable[[Runtime], Runtime] | None = None
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return tuple(name for name in NEEDED_NAMES if getattr(self, name) is not None)
-
 
 def make_drafter(spec: DrafterSpec) -> Drafter:
     """Return a new drafter whose drafts are on the target's device, wherever the draft model is."""
     target_device = drafter_device = spec.target.device
-    if spec.kind.model(spec.parts).needs == DRAFT and spec.draft_device is not None:
+    if spec.kind.drafting_kind(parts_of(spec)).needs == DRAFT and spec.draft_device is not None:
         drafter_device = spec.draft_device
     return draft_on_device(
         lambda rule: make_local(replace(spec, rule=rule)), spec.rule, drafter_device, target_device
@@ -61,6 +57,7 @@ def make_local(spec: DrafterSpec) -> Drafter:
             f'The drafter "{kind.name}" works only when specdemo watches a model server; choose another '
             "drafter."
         )
-    if (needed := kind.model(spec.parts).needs) and needed not in spec.parts:
+    parts = parts_of(spec)
+    if (needed := kind.drafting_kind(parts).needs) and needed not in parts:
         raise missing_part(kind)
     return import_module(f"specdemo.drafters.{kind.module}").make(spec)

@@ -14,7 +14,7 @@ from specdemo.lab.conditions import NONE, Ablation
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
-from specdemo.records.drafter_kinds import DRAFT, DRAFT_MODEL, KINDS
+from specdemo.records.drafter_kinds import DRAFT, DRAFT_MODEL, KINDS, parts_of
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Calibration
 
@@ -38,7 +38,7 @@ def require_draft_model(pair: Pair, drafter: str = DRAFT_MODEL) -> None:
         raise UserError(
             "This pair has no draft model; choose a pair with a draft model, or another experiment."
         )
-    if KINDS[drafter].model(pair.parts).needs != DRAFT:
+    if KINDS[drafter].drafting_kind(parts_of(pair)).needs != DRAFT:
         raise UserError(
             f"This experiment needs the drafter {DRAFT_MODEL}, got {drafter}; choose {DRAFT_MODEL}."
         )

@@ -15,7 +15,7 @@ from specdemo.engine.verdicts import TopLists, no_tops
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
 from specdemo.pairs.calibrate import CAPACITY, measure_draft
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, DrafterKind
+from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, DrafterKind, parts_of
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, RunConfig
 
@@ -184,7 +184,7 @@ class Lanes:
         return LaneRounds(prefill, rounds)
 
     def _model_kind(self, config: RunConfig) -> DrafterKind:
-        return KINDS[config.drafter].model(self.pair.parts)
+        return KINDS[config.drafter].drafting_kind(parts_of(self.pair))
 
     def _verifying(self, kind: DrafterKind, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
         """Return a prepared target runtime. It keeps hidden states only if the drafter reads them."""

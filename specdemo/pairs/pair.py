@@ -15,7 +15,7 @@ from specdemo.models.layer_views import vocabulary_of
 from specdemo.models.n_gram import NGramTable
 from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.hardware import place_of
-from specdemo.records.drafter_kinds import FEATURE_DRAFT, NEEDED_NAMES, PROMPT_LOOKUP, drafters_with
+from specdemo.records.drafter_kinds import FEATURE_DRAFT, PROMPT_LOOKUP, drafters_with, parts_of
 from specdemo.records.limits import UserError, show
 from specdemo.records.pieces import PieceTable, inside_sentence
 from specdemo.records.trace import Mode, RunConfig
@@ -87,12 +87,7 @@ class Pair:
     @property
     def drafters(self) -> tuple[str, ...]:
         """Names of the drafter kinds on menus that this pair can run."""
-        return drafters_with(*self.parts)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The names in ``NEEDED_NAMES`` of the parts that this pair has."""
-        return tuple(name for name in NEEDED_NAMES if getattr(self, name) is not None)
+        return drafters_with(*parts_of(self))
 
     @property
     def chats(self) -> bool:

@@ -64,7 +64,7 @@ class Sources:
                 f"{self.target}."
             )
         for kind in (KINDS[name] for name in drafters):
-            if (needed := kind.model(self.parts).needs) and needed not in self.parts:
+            if (needed := kind.drafting_kind(self.parts).needs) and needed not in self.parts:
                 raise missing_part(kind)
 
     @property

@@ -24,8 +24,8 @@ class DrafterKind(NamedTuple):
     offered: bool = True  # on menus
     advanced: bool = False  # at the end of menus
 
-    def model(self, parts: Collection[str]) -> "DrafterKind":
-        """Return the kind whose passes it makes, and whose ``needs`` it has, in a pair with ``parts``."""
+    def drafting_kind(self, parts: Collection[str]) -> "DrafterKind":
+        """Return the kind that drafts in a pair with ``parts``: this one, or one of its ``models``."""
         if not self.models:
             return self
         names = [name for name in self.models if KINDS[name].needs in parts]
@@ -81,9 +81,9 @@ _TABLE = (
     ),
     DrafterKind(
         COMBINED,
-        "copies and a model",
-        "Copies earlier tokens if the text repeats itself, and otherwise drafts with a model.",
-        "copies and a model",
+        "combined",
+        "Copies earlier tokens if the text repeats itself; else the feature draft or draft model drafts.",
+        "the combined drafter",
         "combined",
         models=(FEATURE_DRAFT, DRAFT_MODEL),
     ),
@@ -119,8 +119,15 @@ RENAMED = {"lookup+model": COMBINED, "lookup+feature": COMBINED, "lookup+n-gram"
 """Names of drafters in earlier traces and links, each with the kind that replaced it."""
 
 
+def parts_of(holder: object) -> tuple[str, ...]:
+    """Return the names in ``NEEDED_NAMES`` of the attributes of ``holder`` that are not None."""
+    return tuple(name for name in NEEDED_NAMES if getattr(holder, name) is not None)
+
+
 def drafters_with(*parts: str) -> tuple[str, ...]:
     """Return the menu's kinds for a pair in which the fields ``parts`` of ``NEEDED_NAMES`` are not None."""
     return tuple(
-        kind.name for kind in KINDS.values() if kind.offered and kind.model(parts).needs in ("", *parts)
+        kind.name
+        for kind in KINDS.values()
+        if kind.offered and kind.drafting_kind(parts).needs in ("", *parts)
     )

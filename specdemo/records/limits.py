@@ -237,7 +237,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def missing_part(kind: DrafterKind) -> UserError:
-    needed = NEEDED_NAMES[kind.model(()).needs]
+    needed = NEEDED_NAMES[kind.drafting_kind(()).needs]
     return UserError(f"No {needed} is available for the drafter {kind.name}; choose another drafter.")
 
 

@@ -10,12 +10,10 @@ from helpers.replay import recorded
 from helpers.visitor import WIDER, open_round, press, requested, token_of
 from playwright.sync_api import expect
 
-from specdemo.records import recordings
 from specdemo.ui.component import CLAIM
 
 pytestmark = pytest.mark.slow
 
-SHIPPED = recordings.FOLDER
 WIDTH, HEIGHT = 390, 844
 PHONE = {"viewport": {"width": WIDTH, "height": HEIGHT}, "has_touch": True, "is_mobile": True}
 HELP = "#sd-help"
@@ -34,8 +32,8 @@ def assert_in_reach(page: Any, *parts: str) -> None:
         assert page.locator(part).evaluate(IN_REACH), part
 
 
-def test_the_recording_of_a_first_visit_fits(patient_page, url, monkeypatch):
-    monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
+@pytest.mark.usefixtures("shipped")
+def test_the_recording_of_a_first_visit_fits(patient_page, url):
     page = patient_page(**PHONE)
     page.goto(url)
     expect(page.locator(".sd-kept")).to_contain_text("Press Run for your own.")

@@ -109,6 +109,23 @@ def test_thousands_of_tokens_a_second_end_right_and_leave_the_page_responsive(op
         assert plain_text(page, lane) == text_of(service.replayed, lane)
 
 
+def test_stop_ends_the_run_within_a_round_and_the_next_run_works(open_page, service):
+    service.gap_s = 0.1  # slow enough for every round to be sent at once
+    service.hold_at = served = 6
+    page = open_page(pace=1)
+    page.click("#run")
+    page.wait_for_selector(".sd-token[data-status=accepted], .sd-token[data-status=corrected]")
+    until(lambda: service.served == served)
+    page.click("#stop")
+    page.wait_for_selector(".sd[data-state=ended]")
+    assert service.served <= served + 2 < len(service.replayed) - 10
+    assert page.inner_text("[data-role=sentence]").startswith("Stopped early.")
+    page.wait_for_selector("#run:enabled")
+    service.go_on()
+    run_to_end(page)
+    assert page.inner_text("[data-role=sentence]") == service.replayed[-1]["sentence"]
+
+
 @pytest.mark.slow
 def test_closing_the_tab_ends_the_run(open_page, service):
     service.gap_s = 0.25

@@ -21,7 +21,7 @@ learnTables({
   drafters: {
     "draft-model": { who: "{draft}", source: "" },
     "prompt-lookup": { who: "prompt lookup", source: "it was copied from earlier text" },
-    combined: { who: "copies and {draft}", source: "" },
+    combined: { who: "the combined drafter", source: "" },
   },
 });
 
@@ -104,7 +104,7 @@ test("Python's table names the drafter; an unknown drafter is no error", () => {
   const about = (drafter) =>
     pairWords({ pair: { target: "T", draft: "small draft" }, precision: "bf16", device: "a CPU", config: { drafter } });
   assert.equal(about("prompt-lookup"), "Target model: T. Draft tokens from prompt lookup. Precision bf16, on a CPU.");
-  assert.equal(about("combined"), "Target model: T. Draft tokens from copies and the small draft. Precision bf16, on a CPU.");
+  assert.equal(about("combined"), "Target model: T. Draft tokens from the combined drafter. Precision bf16, on a CPU.");
   assert.equal(about("of tomorrow"), "Target model: T. Draft tokens from the small draft. Precision bf16, on a CPU.");
 });
 

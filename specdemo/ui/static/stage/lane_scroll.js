@@ -1,7 +1,8 @@
 // The scroll position of the lanes, and the choice of the rounds that are in the page.
 
 const NEAR_END_PX = 48;
-const STILL_MS = 150; // the time without scrolling after which a visitor has stopped; not all browsers report the end
+const STILL_MS = 150; // the time without scrolling after which it has ended, in browsers that do not report the end
+const REPORTS_END = "onscrollend" in globalThis;
 
 /**
  * Scrolls all lanes together: to the end of the text while it grows, else to the place to which the visitor scrolled one
@@ -15,6 +16,7 @@ export class LaneScroll {
     for (const view of views) {
       const { box } = view;
       box.addEventListener("scroll", () => this.scrolled(view), { passive: true });
+      if (REPORTS_END) box.addEventListener("scrollend", () => this.wholeRows(view), { passive: true });
       sizes.observe(box);
     }
     this.setFollowing(true);
@@ -78,6 +80,7 @@ export class LaneScroll {
     this.setFollowing(view.height - box.scrollTop - box.clientHeight < NEAR_END_PX);
     if (!this.following) for (const each of this.views) each.showAll();
     this.align(view, box.scrollTop, this.views.filter((each) => each.box.clientHeight));
+    if (REPORTS_END) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.wholeRows(view), STILL_MS);
   }

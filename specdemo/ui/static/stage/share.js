@@ -97,6 +97,7 @@ export async function pictureOf(root, { heading, caption }, drawChart) {
     radio.toggleAttribute("checked", radio.checked);
     radio.removeAttribute("name"); // in one group with the radio buttons of the page, the copy would clear their choice
   }
+  const rounds = root.querySelector(".sd-rounds canvas").toDataURL(); // now, because a run may go on
   for (const node of copy.querySelectorAll("[data-plot]")) node.replaceChildren();
   const holder = element("div", document.body.className, element("style", "", stageRules(document.styleSheets)), copy);
   holder.style.cssText = "position:absolute;left:-9999px;top:0";
@@ -114,7 +115,7 @@ export async function pictureOf(root, { heading, caption }, drawChart) {
   const pen = await drawMarkup(new XMLSerializer().serializeToString(holder), Math.ceil(width), Math.ceil(height));
   // Drawn over the picture of the markup, because Safari shows no pictures within it.
   const draw = (picture, place) => pen.drawImage(picture, place.x, place.y, place.width, place.height);
-  if (strip.width) draw(root.querySelector(".sd-rounds canvas"), strip);
+  if (strip.width) draw(await loaded(rounds), strip);
   for (const [index, { dataset }] of charts.entries()) {
     const { width, height } = places[index];
     draw(await loaded(await drawChart(dataset.plot, { width, height })), places[index]);
