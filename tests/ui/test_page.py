@@ -190,8 +190,8 @@ def test_settings_reach_the_service_and_costs_are_measured_again(open_page, serv
     page.click("#recalibrate")
     page.wait_for_selector("#more .sd-choice:has-text('A target pass takes')")
     page.click("#drafter input")
-    page.get_by_role("option", name="lookup, then draft model").click()
-    expect(page.locator("#summary")).to_have_text("lookup, then draft model · greedy · 64 tokens")
+    page.get_by_role("option", name="combined").click()
+    expect(page.locator("#summary")).to_have_text("combined · greedy · 64 tokens")
     page.get_by_label("Also run the draft model alone").check()
     page.get_by_label("Also run the target alone").uncheck()
     for state in ("hidden", "visible"):
