@@ -126,7 +126,8 @@ export class Chart {
     const { data, layout, narrow } = structuredClone(figure);
     layout.uirevision = this.subject;
     fitToRoom(layout, narrow, this.room);
-    if (layout.height <= layout.margin.t + layout.margin.b) return; // the room will grow, and the figure be drawn then
+    // A low room will grow, and the figure be drawn then; a room without height grows only when it has a figure.
+    if (layout.height && layout.height <= layout.margin.t + layout.margin.b) return;
     this.fill({ data, layout }, this.room.width < NARROW_PX);
     if (!this.node.classList.contains("js-plotly-plot")) this.node.replaceChildren();
     await drawFigure(plotly, this.node, { data, layout });
