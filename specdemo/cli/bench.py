@@ -68,8 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if options.gguf and not options.gguf.is_file():
         raise UserError(f"--gguf must be an existing file, got {options.gguf}.")
     prompts = read_prompts(options.prompts, options.limit)
-    named = listed(options.drafters, lambda name: RENAMED.get(name, name), "--drafters")
-    drafters = list(dict.fromkeys(named))
+    drafters = list(dict.fromkeys(RENAMED.get(name, name) for name in options.drafters.split(",")))
     settings = bench_settings(options, drafters, ks)
     settings.check(prompts)
     require_writable(options.out)

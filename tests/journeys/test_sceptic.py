@@ -285,8 +285,8 @@ def test_a_sceptic_checks_a_sampled_run(open_page_of: Callable[..., Any], tmp_pa
     assert_sweep_follows(page)
     page.click("[data-role=take-run]")
     alpha, speedup = percent(own.accepted[-1], own.compared[-1]), rounded(own.rate / alone.rate, 2)
-    told = page.locator("[data-role=run-told]")
-    expect(told).to_contain_text(f"The star marks your last run: α {alpha}")
-    expect(told).to_contain_text(f"measured speedup {speedup}×")
+    sentence = page.locator("[data-role=run-told]")
+    expect(sentence).to_contain_text(f"The star marks your last run: α {alpha}")
+    expect(sentence).to_contain_text(f"measured speedup {speedup}×")
     star = {"run": {"x": [own.accepted[-1] / own.compared[-1]]}}
     assert_shows(page, "[data-role=theory-chart]", star)

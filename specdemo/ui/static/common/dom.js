@@ -88,3 +88,15 @@ function tried(act) {
     return null;
   }
 }
+
+/**
+ * Call `act` each time that a button of Gradio becomes disabled; returns the observer. Gradio also disables a disabled
+ * button again, when the next job may have been requested already.
+ */
+export function onDisabled(button, act) {
+  const observer = new MutationObserver((changes) => {
+    if (button.disabled && changes.some(({ oldValue }) => oldValue === null)) act();
+  });
+  observer.observe(button, { attributeFilter: ["disabled"], attributeOldValue: true });
+  return observer;
+}

@@ -1,6 +1,6 @@
 // The quiz: visitors predict an answer, then run it. The events of the run show which option is right.
 
-import { element, recall, remember, rolesOf } from "../common/dom.js";
+import { element, onDisabled, recall, remember, rolesOf } from "../common/dom.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
 import { noteLesson } from "../common/page.js";
 import { QuestionCard, ResultCard, scoreWords, verdictWords, whyWords } from "./quiz_cards.js";
@@ -108,9 +108,7 @@ class Quiz {
     column.addEventListener("click", run, true);
     this.button = column.querySelector("#quiz-run");
     const stop = column.querySelector("#quiz-stop");
-    // Gradio also disables a disabled button again, when the next run may have been requested already.
-    const ended = (changes) => stop.disabled && changes.some(({ oldValue }) => oldValue === null) && this.end();
-    new MutationObserver(ended).observe(stop, { attributeFilter: ["disabled"], attributeOldValue: true });
+    onDisabled(stop, () => this.end());
   }
 
   go(index, byVisitor = false) {
@@ -170,9 +168,7 @@ class Quiz {
     if (!result.verdict) {
       this.measured[this.running].showProgress(result);
       if (!result.error) this.announceProgress(); // an error is announced at the end, when another run can start
-      return;
-    }
-    this.conclude(this.running, result);
+    } else this.conclude(this.running, result);
   }
 
   /** Show and announce a result with a verdict; if no option was measured, together with the recorded answer. */

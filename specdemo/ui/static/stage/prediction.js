@@ -1,7 +1,7 @@
 // The card "Predict the result, then run" before a visitor's first run, captions for its first rounds, and the
 // comparison at its end. A class predicts the same, and its teacher's page measures it here.
 
-import { element, onSubmit, PHONE_PX, recall, remember, rolesOf, write } from "../common/dom.js";
+import { element, onDisabled, onSubmit, PHONE_PX, recall, remember, rolesOf, write } from "../common/dom.js";
 import { currentTab, openTab } from "../common/page.js";
 import { announceMeasured, announceMeasuring } from "../learn/quiz.js";
 import { sum } from "./charts.js";
@@ -241,13 +241,11 @@ class Prediction {
 
   /** Expect no run any more when the job ends, which a measurement may do without a result; Gradio then disables `stop`. */
   followJob(stop) {
-    const job = new MutationObserver(() => {
-      if (!stop.disabled) return;
+    const job = onDisabled(stop, () => {
       job.disconnect();
       this.expected = null;
       this.conclude({ error: UNFINISHED });
     });
-    job.observe(stop, { attributeFilter: ["disabled"] });
   }
 
   /** Announce the result of the measurement in progress, if there is one. */
