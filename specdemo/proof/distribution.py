@@ -158,7 +158,7 @@ class Samples:
             total_variation=total_variation(*counts),
             noise_mean=noise.mean,
             noise_high=noise.high,
-            alpha=self._tally.accepted / self._tally.compared if self._tally.compared else None,
+            alpha=self._tally.alpha,
             seconds=self.seconds,
             passes=self._lanes.passes,
             passes_saved=self._lanes.passes_saved,

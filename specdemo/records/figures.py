@@ -15,13 +15,14 @@ class LaneTally:
     tokens: int = 0
     passes: int = 0
     drafted: int = 0
+    accepted: int = 0
     steps: int = 0
     draft_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
     prefill_s: float = 0.0
     cost: float = 0.0  # in single-token target passes; 0 without calibration
-    # Entry i counts the tokens that were at index i of their round's draft.
+    # Entry i counts the compared tokens that were at index i of their round's draft.
     compared_by_position: list[int] = field(default_factory=list)
     accepted_by_position: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
@@ -32,6 +33,7 @@ class LaneTally:
         self.passes += 1
         self.tokens += len(emitted)
         self.drafted += len(round_.drafted)
+        self.accepted += round_.accepted
         self.draft_s += round_.draft_s
         self.verify_s += round_.verify_s
         self.other_s += round_.other_s
@@ -46,7 +48,7 @@ class LaneTally:
             counts += [0] * (len(round_.drafted) - len(counts))
         for place, token in enumerate(round_.drafted):
             self.compared_by_position[place] += token.compared
-            self.accepted_by_position[place] += token.status is Status.ACCEPTED
+            self.accepted_by_position[place] += token.compared and token.status is Status.ACCEPTED
 
     @property
     def seconds(self) -> float:
@@ -54,12 +56,8 @@ class LaneTally:
         return self.draft_s + self.verify_s + self.other_s
 
     @property
-    def compared(self) -> int:
-        return sum(self.compared_by_position)
-
-    @property
-    def accepted(self) -> int:
-        return sum(self.accepted_by_position)
+    def alpha(self) -> float | None:
+        return ratio(sum(self.accepted_by_position), sum(self.compared_by_position))
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ class Tally:
         rate = ratio(spec.tokens, spec.seconds)
         is_long = min(spec.tokens, base.tokens) >= MIN_TOKENS
         shape = self.shape()
-        alpha = ratio(spec.accepted, spec.compared)
+        alpha = spec.alpha
         divergence = draft_divergence = None
         if self._rule.same_text:
             divergence = first_difference(spec.ids, base.ids)

@@ -242,7 +242,7 @@ def _check_lane(lane: Lane, name: str, run: Run) -> None:
                 raise MisfitError("must be 0 or a positive number of seconds", f"{where}.{field}")
         if run.watched is None:
             at(where, _check_complete, round_)
-        at(where, _check_verdicts, round_)
+        at(where, _check_verdicts, round_, run.watched is not None)
         position += len(round_.emitted)
     if position - start > run.config.max_new_tokens:
         raise MisfitError(f"has more than the {run.config.max_new_tokens} tokens that the settings allow")
@@ -260,20 +260,25 @@ def _check_complete(round_: Round) -> None:
         raise MisfitError("is missing", ".emission.prob")
 
 
-def _check_verdicts(round_: Round) -> None:
+def _check_verdicts(round_: Round, is_watched: bool) -> None:
     """Check that accepted tokens come first, at most one token is rejected, and the emission matches."""
     kept = round_.accepted
     has_rejected = any(token.rejected for token in round_.drafted)
+    # A watched server may report only the sums of several rounds.
+    is_share = is_watched and len(round_.drafted) > 0 and not any(token.compared for token in round_.drafted)
     for index, token in enumerate(round_.drafted):
         here = has_rejected and index == kept
         status = Status.ACCEPTED if index < kept else Status.DISCARDED
-        if (token.status, token.compared, token.rejected) != (status, index < kept or here, here):
+        compared = not is_share and (index < kept or here)
+        if (token.status, token.compared, token.rejected) != (status, compared, here):
             raise MisfitError(
                 "has a verdict that contradicts the verdicts of the neighbouring tokens", f".drafted[{index}]"
             )
     if round_.emission is None:
         if has_rejected or not round_.finish or not kept:
             raise MisfitError("is missing", ".emission")
+        return
+    if is_share:
         return
     if kept < len(round_.drafted) and not has_rejected:
         raise MisfitError("follows discarded tokens, but none of them was rejected", ".emission")

@@ -13,12 +13,14 @@ from specdemo.watch.reader import (
     StreamEnd,
     check_draft,
     check_written,
-    counts_sentence,
     finish_of,
     inconsistent_counts_error,
     is_count,
     text_of,
+    totals_sentence,
 )
+
+SHARES = "For some rounds it reported only sums; they are shown in equal shares and do not count for α."
 
 
 class LlamaServerReader(Reader):
@@ -26,7 +28,8 @@ class LlamaServerReader(Reader):
 
     ``predicted_ms``, ``draft_n`` and ``draft_n_accepted`` are the same in all events of a round. A token that
     ends inside a character has no event of its own, nor has the token that ends the text; the next event then
-    raises ``predicted_n``, the number of tokens, by more than one.
+    raises ``predicted_n``, the number of tokens, by more than one. If text arrives before any counts, the
+    server does not report its rounds.
     """
 
     title = "llama.cpp's server"
@@ -45,11 +48,17 @@ class LlamaServerReader(Reader):
         self._rounds: list[ServerRound] = []  # rounds that have begun, whose tokens are still in ``_tokens``
         self._tokens: list[ServerToken] = []
         self._text = b""
+        self._has_shares = False
 
     def read(self, data: Mapping[str, Any], at: float) -> list[ServerRound]:
+        text, timings = text_of(data), data.get("timings")
+        if text and self._ms < 0 and not isinstance(timings, dict):
+            self.has_rounds, self.silent = False, Reader.silent
+        if not self.has_rounds:
+            return super().read(data, at)
         self._finish = finish_of(data) or self._finish
-        self._text += text_of(data)
-        timings = data.get("timings")
+        self._summary = totals_sentence(data, self._name) or self._summary
+        self._text += text
         if not isinstance(timings, dict):
             return []
         counts = {key: self._count(timings, key) for key in self._counts}
@@ -62,7 +71,6 @@ class LlamaServerReader(Reader):
             raise inconsistent_counts_error(self._name, "a time that runs backwards")
         if ms > self._ms:
             self._split_last_round()
-            check_draft(drafted, accepted, self._name)
             prompt_ms = timings.get("prompt_ms") if self._ms < 0 else 0
             if not isinstance(prompt_ms, int | float) or not 0 <= prompt_ms < 1e12:
                 prompt_ms = 0
@@ -74,6 +82,10 @@ class LlamaServerReader(Reader):
         return self._complete_rounds()
 
     def end(self) -> StreamEnd:
+        if not self.has_rounds:
+            return super().end()
+        if self._text and self._tokens:  # text without counts after the last ones
+            self._tokens[-1] = ServerToken(self._tokens[-1].text + self._text)
         self._split_last_round()
         rounds = self._complete_rounds()
         if len(self._rounds) > 1 or bool(self._rounds) != bool(self._tokens):
@@ -81,8 +93,7 @@ class LlamaServerReader(Reader):
         for last in self._rounds:  # at most one; the run may have ended inside the round's accepted draft
             accepted = min(last.accepted, len(self._tokens))
             rounds.append(replace(last, tokens=tuple(self._tokens), accepted=accepted))
-        drafted, accepted = self._counts["draft_n"], self._counts["draft_n_accepted"]
-        summary = counts_sentence(accepted, drafted, self._name) if drafted else ""
+        summary = f"{self._summary} {SHARES}" if self._has_shares else self._summary
         return StreamEnd(rounds, self._finish or Finish.LENGTH, True, summary)
 
     def _count(self, timings: Mapping[str, Any], key: str) -> int:
@@ -93,14 +104,23 @@ class LlamaServerReader(Reader):
 
     def _split_last_round(self) -> None:
         # A last round with more tokens than one round can write is several rounds that the server reported in
-        # one event, with the sums of their counts. Assume that the last of them had all draft tokens.
-        surplus = len(self._tokens) - sum(one.accepted + 1 for one in self._rounds)
-        if self._rounds and surplus > 0:
-            last = self._rounds.pop()
-            share = replace(last, seconds=last.seconds / (surplus + 1))
-            without_draft = [ServerRound(seconds=share.seconds)] * surplus
-            first, *others = [*without_draft, replace(share, prompt_s=0.0)]
-            self._rounds += [replace(first, prompt_s=last.prompt_s), *others]
+        # one event, with the sums of their counts. Which of them drafted and accepted what is unknown.
+        if not self._rounds:
+            return
+        last = self._rounds.pop()
+        count = max(1, len(self._tokens) - sum(one.accepted + 1 for one in self._rounds) - last.accepted)
+        for index in range(count):
+            share = ServerRound(
+                (),
+                drafted=last.drafted // count + (index < last.drafted % count),
+                accepted=last.accepted // count + (index < last.accepted % count),
+                seconds=last.seconds / count,
+                prompt_s=0.0 if index else last.prompt_s,
+                is_share=count > 1 and last.drafted > 0,
+            )
+            check_draft(share.drafted, share.accepted, self._name)
+            self._rounds.append(share)
+        self._has_shares = self._has_shares or self._rounds[-1].is_share
 
     def _complete_rounds(self) -> list[ServerRound]:
         """Remove and return the rounds that have all their tokens, but never the last round."""

@@ -34,6 +34,8 @@ class ServerRound:
     """The time since the previous pass."""
     prompt_s: float = 0.0
     """The time to process the prompt; 0 except in the first round."""
+    is_share: bool = False
+    """True for an equal share of several rounds of which the server reported only the sums."""
 
 
 class StreamEnd(NamedTuple):
@@ -54,22 +56,27 @@ class Reader:
     """Fields of a chat request in addition to the prompt and the sampling settings."""
     completion_fields: ClassVar[dict[str, Any]] = fields
     """Additional fields of a completion request, which continues the prompt."""
-    silent: ClassVar[tuple[str, ...]] = (
+    silent: tuple[str, ...] = (
         "The server does not report its rounds, so the text is shown in the pieces that arrived.",
         "The server reports no probabilities; times are arrival times.",
     )
     """Sentences for the page about values that the server does not report."""
-    has_rounds: ClassVar[bool | None] = False
-    """True if the server reports its rounds, False if not, None if this is known only after the stream."""
+    has_rounds: bool | None = False
+    """True if the server reports its rounds, False if not, None if this is known only after the stream.
+
+    An instance may change from True to False at the first text.
+    """
 
     def __init__(self, name: str):
         self._name = name
         self._finish: Finish | None = None
         self._last_at = -1.0
+        self._summary = ""
 
     def read(self, data: Mapping[str, Any], at: float) -> list[ServerRound]:
         """Process an event that arrived ``at`` seconds after the request, and return the completed rounds."""
         self._finish = finish_of(data) or self._finish
+        self._summary = totals_sentence(data, self._name) or self._summary
         if not (text := text_of(data)):
             return []
         seconds, prompt_s = (0.0, at) if self._last_at < 0 else (at - self._last_at, 0.0)
@@ -77,7 +84,7 @@ class Reader:
         return [ServerRound((ServerToken(text),), seconds=seconds, prompt_s=prompt_s)]
 
     def end(self) -> StreamEnd:
-        return StreamEnd([], self._finish or Finish.LENGTH, has_rounds=False)
+        return StreamEnd([], self._finish or Finish.LENGTH, has_rounds=False, summary=self._summary)
 
 
 def check_draft(drafted: int, accepted: int, name: str) -> None:
@@ -108,6 +115,22 @@ def counts_sentence(accepted: int, drafted: int, name: str, passes: int = 0) -> 
     return f"The server counted {accepted:,} of {drafted:,} draft tokens as accepted ({share}){mean}."
 
 
+# The object in an event, and its numbers of drafted and accepted tokens so far.
+TOTALS = (
+    ("timings", "draft_n", "draft_n_accepted"),  # llama.cpp
+    ("stats", "total_draft_tokens_count", "accepted_draft_tokens_count"),  # LM Studio
+)
+
+
+def totals_sentence(data: Mapping[str, Any], name: str) -> str:
+    """Return the server's counts of the whole run as a sentence; empty if the event has none."""
+    for place, *keys in TOTALS:
+        counts = [as_dict(data.get(place)).get(key) for key in keys]
+        if are_counts(counts) and counts[0]:
+            return counts_sentence(counts[1], counts[0], name)
+    return ""
+
+
 def as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -132,11 +155,22 @@ def text_of(data: Mapping[str, Any]) -> bytes:
     """Return the new text in an event of a chat or completion stream, including reasoning."""
     choice = choice_of(data)
     delta = as_dict(choice.get("delta"))
-    reasoning = delta.get("reasoning", delta.get("reasoning_content"))
-    parts = (reasoning, delta.get("content"), choice.get("text"))
-    return "".join(part for part in parts if isinstance(part, str)).encode(errors="replace")
+    reasoning = delta.get("reasoning") or delta.get("reasoning_content")  # some servers send both
+    parts = [reasoning, delta.get("content"), delta.get("refusal"), choice.get("text")]
+    return _joined(parts).encode(errors="replace")
+
+
+def _joined(content: Any, depth: int = 5) -> str:
+    """Return the text of a string, or of nested parts such as Mistral's ``{"type": "text", "text": …}``."""
+    if isinstance(content, dict):
+        content = [content.get("text") or content.get("thinking")]
+    if isinstance(content, list):
+        return "".join(_joined(part, depth - 1) for part in content) if depth else ""
+    return content if isinstance(content, str) else ""
 
 
 def finish_of(data: Mapping[str, Any]) -> Finish | None:
     reason = choice_of(data).get("finish_reason")
-    return None if reason is None else Finish.LENGTH if reason == "length" else Finish.EOS
+    if not isinstance(reason, str) or not reason:  # empty in TGI's events before the last one
+        return None
+    return {"length": Finish.LENGTH, "abort": Finish.STOPPED}.get(reason, Finish.EOS)

@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import PureWindowsPath
 from typing import Any, NamedTuple
 
@@ -36,7 +37,15 @@ from specdemo.records.trace import (
 )
 from specdemo.service.queue import Stop
 from specdemo.watch.llama_server import LlamaServerReader
-from specdemo.watch.reader import END, Reader, ServerRound, ServerToken, inconsistent_counts_error
+from specdemo.watch.reader import (
+    END,
+    Reader,
+    ServerRound,
+    ServerToken,
+    as_dict,
+    as_list,
+    inconsistent_counts_error,
+)
 from specdemo.watch.servers import Server
 from specdemo.watch.stream import fetch_json, stream_chunks
 from specdemo.watch.vllm import RayServeReader, VllmReader
@@ -62,13 +71,15 @@ class FoundServer(NamedTuple):
 
 
 def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
-    """Ask a server for its models and choose the first; return None if ``stop`` ended the wait."""
+    """Ask a server for its models and choose the first, or a loaded one; None if ``stop`` ended the wait."""
     answer = fetch_json(f"{url}/v1/models", name, stop)
     if answer is None:
         return None
-    models = answer.get("data")
-    first = models[0] if isinstance(models, list) and models else None
-    first = first if isinstance(first, dict) else {}
+    models = list(map(as_dict, as_list(answer.get("data"))))
+    # A router of llama.cpp also lists models that it has not loaded; one that sleeps loads faster than these.
+    status = [as_dict(one.get("status")).get("value") for one in models]
+    ready = next((status.index(value) for value in ("loaded", "loading", "sleeping") if value in status), 0)
+    first = models[ready] if models else {}
     model = first.get("id")
     if not isinstance(model, str) or not model:
         raise UserError(
@@ -135,13 +146,15 @@ class WatchedRun:
                 return
             lanes[SPECULATIVE] = iter(rounds)
         else:
-            lanes[SPECULATIVE] = (round_ for certain in lane.read() for round_ in certain)
-        yield self._begin(found, lane.has_rounds)
+            live = (round_ for certain in lane.read() for round_ in certain)
+            # The first text decides whether the server reports its rounds.
+            if (first := next(live, None)) is None:
+                yield STOPPED
+                return
+            lanes[SPECULATIVE] = chain([first], live)
+        yield self._begin(found, lane)
         for name, round_ in race(lanes):
             yield self._log.round(name, round_)
-        if not self._log.begun:
-            yield STOPPED
-            return
         end = self._log.end()
         yield {**end, "sentence": f"{end['sentence']} {lane.summary}".strip()}
 
@@ -179,9 +192,9 @@ class WatchedRun:
         position = len(self._prompt_ids)
         return _Lane(found, self._config, self._server.name, self._pieces, position, drafts, self._stop)
 
-    def _begin(self, found: FoundServer, has_rounds: bool) -> Event:
+    def _begin(self, found: FoundServer, lane: "_Lane") -> Event:
         unraced = (NO_RACE,) if self._race_asked and not self._config.baseline else ()
-        silent = (*found.reader.silent, *unraced)
+        silent = (*lane.reader.silent, *unraced)
         blank = Run(
             config=self._config,
             prompt_ids=self._prompt_ids,
@@ -194,7 +207,7 @@ class WatchedRun:
             lanes={},
             pieces=self._pieces.encoded(self._prompt_ids),
             version=WATCHED_VERSION,
-            watched=Watched(found.reader.title, self._server.name, silent, has_rounds),
+            watched=Watched(found.reader.title, self._server.name, silent, lane.has_rounds),
         )
         self._log = RunLog(blank, (END_ID,), self._pieces.encoded)
         return self._log.start()
@@ -232,7 +245,8 @@ def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature
 class _Lane:
     """One request to a server as rounds of a trace.
 
-    ``has_rounds`` and ``summary``, see ``StreamEnd``, are final at the end of :meth:`read`.
+    ``has_rounds`` and ``summary``, see ``StreamEnd``, are final at the end of :meth:`read`; for a reader that
+    returns rounds while they arrive, ``has_rounds`` is final at the first of them.
     """
 
     def __init__(
@@ -249,20 +263,23 @@ class _Lane:
         self._pieces, self._drafts, self._stop = pieces, drafts, stop
         self._index, self._position, self._end = 0, position, position + config.max_new_tokens
         self._held: ServerRound | None = None
-        self.has_rounds = found.reader.has_rounds is not False
+        self.reader = found.reader(name)
+        self.has_rounds = self.reader.has_rounds is not False
         self.summary = ""
 
     def read(self) -> Iterator[list[Round]]:
         """Yield the completed rounds after each event from the server, then the remaining rounds."""
-        reader = self._found.reader(self._name)
+        reader = self.reader
         url, body = _request(self._found, self._config)
         with closing(stream_chunks(url, self._name, body, self._stop)) as chunks:
             for chunk in chunks:
-                yield self._made(reader.read(chunk.data, chunk.at))
+                rounds = reader.read(chunk.data, chunk.at)
+                self.has_rounds = reader.has_rounds is not False
+                yield self._made(rounds)
         end, stopped = reader.end(), self._stop()
         # A reader with ``has_rounds`` None returns one round per token if it knows no drafts. Without drafts
         # that is correct.
-        self.has_rounds = end.has_rounds or (self._found.reader.has_rounds is None and not self._drafts)
+        self.has_rounds = end.has_rounds or (reader.has_rounds is None and not self._drafts)
         self.summary = end.summary
         rounds = self._made(end.rounds)
         if self._held is not None:
@@ -284,12 +301,13 @@ class _Lane:
         accepted, drafted = one.accepted, one.drafted
         own = one.tokens[accepted] if len(one.tokens) > accepted else None
         rejected = own is not None and accepted < drafted
+        is_compared = not one.is_share
         tokens, emission = [], None
         for token in one.tokens[:accepted]:
             id_, top, status = self._pieces.id_of(token), self._top(token), Status.ACCEPTED
-            tokens.append(Token(id_, None, None, status, True, False, raw_p=token.p, target_top=top))
+            tokens.append(Token(id_, None, None, status, is_compared, False, raw_p=token.p, target_top=top))
         for index in range(accepted, drafted):
-            first = rejected and index == accepted
+            first = rejected and is_compared and index == accepted
             tokens.append(Token(UNKNOWN_ID, None, None, Status.DISCARDED, compared=first, rejected=first))
         if own is not None:
             status = Status.CORRECTED if rejected else Status.BONUS

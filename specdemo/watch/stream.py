@@ -21,6 +21,7 @@ import httpx_sse
 
 from specdemo.records.limits import UserError
 from specdemo.service.queue import Stop
+from specdemo.watch.reader import finish_of
 
 KEY = "SPECDEMO_WATCH_KEY"
 CONNECT_S, SILENT_S = 5.0, 30.0  # maximum waits for a connection, and for the next part of a reply
@@ -64,11 +65,22 @@ def stream_chunks(url: str, name: str, body: Mapping[str, Any], stop: Stop) -> G
     def read(client: httpx.Client) -> Iterator[Chunk]:
         began = monotonic()
         headers = {"Content-Type": "application/json"}
+        is_complete = False
         with client.stream("POST", url, content=json.dumps(dict(body)), headers=headers) as response:
             _require_success(response, name)
             _require_event_stream(response, name)
-            for data in _event_data(response, name):
-                yield Chunk(_require_no_error(_json_object(data, name), name), monotonic() - began)
+            try:
+                for data in _event_data(response, name):
+                    if data.strip() == DONE:
+                        return
+                    found = _require_no_error(_json_object(data, name), name)
+                    is_complete = is_complete or finish_of(found) is not None
+                    yield Chunk(found, monotonic() - began)
+            except httpx.TransportError:
+                if not is_complete:
+                    raise
+        if not is_complete:  # some servers end a complete stream without [DONE]
+            raise UserError(f"The reply from {name} ended before the run was complete; try again.")
 
     return _read_on_thread(read, name, stop, math.inf)
 
@@ -204,15 +216,13 @@ def _bounded(parts: Iterator[bytes], max_bytes: int, name: str) -> Iterator[byte
 
 
 def _event_data(response: httpx.Response, name: str) -> Iterator[str]:
-    """Yield the data of each server-sent event until ``[DONE]``."""
+    """Yield the data of each server-sent event."""
     # httpx-sse does not limit sizes, and decompresses a reply whose headers say that it is compressed. So it
     # gets a new response with the size-limited stream and without the server's headers.
     parts = _bounded(response.iter_raw(), MAX_BYTES, name)
-    bare = httpx.Response(200, headers={"Content-Type": f"{EVENT_STREAM}; charset=utf-8"}, content=parts)
+    bare = httpx.Response(200, headers={"Content-Type": f"{EVENT_STREAM}; charset=utf-8-sig"}, content=parts)
     with_data = (event.data for event in httpx_sse.EventSource(bare).iter_sse() if event.data)
     for count, data in enumerate(with_data, 1):
-        if data == DONE:
-            return
         if len(data) > MAX_EVENT:
             raise UserError(
                 f"{name} sent an event of more than {MAX_EVENT:,} characters; choose a different server."
@@ -220,7 +230,6 @@ def _event_data(response: httpx.Response, name: str) -> Iterator[str]:
         if count > MAX_EVENTS:
             raise UserError(f"{name} sent more than {MAX_EVENTS:,} events; try a shorter run.")
         yield data
-    raise UserError(f"The reply from {name} ended before the run was complete; try again.")
 
 
 def _json_object(data: str | bytes, name: str) -> dict[str, Any]:
@@ -237,7 +246,8 @@ def _json_object(data: str | bytes, name: str) -> dict[str, Any]:
 
 
 def _require_no_error(data: dict[str, Any], name: str) -> dict[str, Any]:
-    if error := data.get("error"):  # may come with status 200
+    # An error may come with status 200; older versions of vLLM send its fields without an object around them.
+    if error := data.get("error") or (data.get("object") == "error" and data):
         _log.warning("%s reports an error: %s", name, str(error)[:500])
         raise UserError(
             f"{name} reported an error and ended the run{_reason(error)}; try again, or change the prompt or "

@@ -62,6 +62,9 @@ class VllmReader(Reader):
         check_written(self._written, self._name)
         if tokens:
             self._arrivals.append((tokens, at))
+        elif self._arrivals:  # text without a token belongs to the last one
+            last = self._arrivals[-1][0]
+            last[-1] = last[-1]._replace(text=last[-1].text + text_of(data))
         return []
 
     def end(self) -> StreamEnd:
@@ -88,11 +91,14 @@ class VllmReader(Reader):
         tokens, text, ids = _logprob_tokens(data), text_of(data), choice_of(data).get("token_ids")
         count = len(ids) if are_counts(ids) else len(tokens) or bool(text)
         if len(tokens) != count:
-            return [*[ServerToken(b"")] * (count - 1), ServerToken(text)] if count else []
-        written = b"".join(token.text for token in tokens)
-        if self._finish is Finish.EOS and tokens and written != text and written.startswith(text):
+            tokens = [ServerToken(b"")] * count
+        written = [token.text for token in tokens]
+        if not tokens or b"".join(written) == text:
+            return tokens
+        if self._finish is Finish.EOS and written[-1] and b"".join(written[:-1]) == text:
             return [*tokens[:-1], END]
-        return tokens
+        # The strings of tokens may be ids, names of bytes, or lack spaces.
+        return [*(token._replace(text=b"") for token in tokens[:-1]), tokens[-1]._replace(text=text)]
 
     def _drafts(self) -> list[tuple[int, int]] | None:
         """Return the numbers of drafted and accepted tokens for each event; None if unknown."""

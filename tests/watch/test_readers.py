@@ -22,7 +22,7 @@ LLAMA = {
         Finish.EOS,
     ),  # several tokens for a character
     "llama-ngram-text-code": ((66, 95), [(7, 4, 5), *[(0, 0, 1)] * 3], Finish.LENGTH),
-    INSIDE: ((8, 40), [(0, 0, 1), *[(4, 0, 1)] * 3, *[(0, 0, 1)] * 2, (28, 8, 9)], Finish.EOS),
+    INSIDE: ((8, 40), [(0, 0, 1), *[(4, 0, 1)] * 3, (10, 3, 4), (9, 3, 4), (9, 2, 3)], Finish.EOS),  # shares
     "llama-none-chat-short": ((0, 0), [(0, 0, 1)] * 8, Finish.EOS),
 }
 VLLM = ["vllm-chat-copy", "vllm-chat-mixed-logprobs", "vllm-completion-detailed", "vllm-draftmodel-greedy"]
@@ -59,13 +59,23 @@ def test_rounds_of_llama_cpp_add_up_to_its_counts_and_its_log(name):
     assert prompts == [pytest.approx(last["prompt_ms"] / 1000), *[0] * (len(prompts) - 1)]
     counted = f"The server counted {accepted} of {drafted} draft tokens as accepted"
     assert made.end.summary.startswith(counted) if drafted else made.end.summary == ""
+    assert any(one.is_share for one in made.rounds) == (name == INSIDE)
 
 
-def test_several_rounds_in_one_event_are_returned_in_order():
-    events = [llama_event(1), llama_event(4, 2, 1, ms=11.0), llama_event(5, 2, 1, ms=21.0)]
-    made = read(LlamaServerReader("it"), events)
-    assert made.counts == [(0, 0, 1), (0, 0, 1), (2, 1, 2), (0, 0, 1)]
-    assert [one.seconds for one in made.rounds] == pytest.approx([0.001, 0.005, 0.005, 0.01])
+@pytest.mark.parametrize(
+    ("sums", "rounds"),
+    [
+        ((4, 2, 1), [(1, 1, 2, True), (1, 0, 1, True)]),
+        ((4, 0, 0), [(0, 0, 1, False)] * 3),
+        ((4, 200, 1), [(100, 1, 2, True), (100, 0, 1, True)]),  # too long a draft for one round
+        ((4, 3, 2), [(3, 2, 3, False)]),  # one round
+    ],
+)
+def test_rounds_that_arrive_in_one_event_get_equal_shares(sums, rounds):
+    made = read(LlamaServerReader("it"), [llama_event(1), llama_event(*sums, ms=11.0)])
+    found = [(one.drafted, one.accepted, len(one.tokens), one.is_share) for one in made.rounds[1:]]
+    assert found == rounds
+    assert [one.seconds for one in made.rounds[1:]] == pytest.approx([0.01 / len(rounds)] * len(rounds))
 
 
 drafts = st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda one: (one[0], min(one)))

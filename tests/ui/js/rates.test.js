@@ -3,10 +3,11 @@ import { test } from "node:test";
 
 import { rateWords } from "../../../specdemo/ui/static/learn/rates.js";
 
-/** A finished run with drafts of these lengths; 4 draft tokens accepted of 6 compared. */
+/** A finished run with drafts of these lengths; 4 draft tokens accepted of 6 compared, all in the first draft. */
 function finished(drafts, k = 4) {
   const totals = { accepted_by_position: [3, 1], compared_by_position: [4, 2], tokens: 9 };
-  const entries = drafts.map((length) => ({ round: { drafted: Array(length).fill({}) } }));
+  const entries = drafts.map((length) => ({ round: { drafted: Array(length).fill({ status: "discarded" }) } }));
+  if (drafts[0]) entries[0].round.drafted = Array(drafts[0]).fill({ status: "accepted" });
   return { start: { run: { config: { k } } }, end: { totals }, entries: () => entries };
 }
 

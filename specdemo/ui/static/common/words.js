@@ -148,7 +148,7 @@ export function ruleName(rule) {
 
 /** The reason why a draft token was accepted or discarded, under the rule of the run. */
 export function verdictWords(token, round, rule) {
-  if (isWatched(round)) return watchedVerdict(token);
+  if (isWatched(round)) return watchedVerdict(token, round);
   if (!token.compared) {
     return round.drafted.some((other) => other.rejected)
       ? "Drafted after the rejected token, so discarded without comparison."
@@ -189,7 +189,15 @@ function bothOdds(p, q, round) {
   return `Target ${percent(p)}, ${sourceOf(round.drafted_by) ?? `draft ${percent(q)}`}`;
 }
 
-function watchedVerdict(token) {
+/** True for an equal share of several rounds, of which the server reported only the sums. */
+function isShare(round) {
+  return isWatched(round) && !round.drafted[0].compared;
+}
+
+const SHARE = "The server reported this round only in a sum with others; its draft tokens are an equal share.";
+
+function watchedVerdict(token, round) {
+  if (isShare(round)) return SHARE;
   if (token.status === "accepted") return `The server's target accepted this draft token.${watchedOdds(token.raw_p)}`;
   return `${token.rejected ? "The first rejected token." : "Discarded after the rejected token."} ${UNKNOWN_TOKEN}`;
 }
@@ -218,6 +226,7 @@ function drawnFromTarget(emission) {
 
 function watchedEmission(emission, round) {
   if (isPiece(round)) return "A piece of the text. The server does not report which tokens were drafted.";
+  if (isShare(round)) return SHARE;
   if (!round.drafted.length) return "No draft tokens: one target pass, one token.";
   if (emission.status === "bonus") return `${allAccepted(round.drafted.length)}; the same pass added one more token.`;
   return "The target's token replaces the rejected one.";
