@@ -11,6 +11,7 @@ from specdemo.watch.reader import (
     ServerRound,
     ServerToken,
     StreamEnd,
+    as_dict,
     check_draft,
     check_written,
     finish_of,
@@ -52,10 +53,11 @@ class LlamaServerReader(Reader):
 
     def read(self, data: Mapping[str, Any], at: float) -> list[ServerRound]:
         text, timings = text_of(data), data.get("timings")
-        if text and self._ms < 0 and not isinstance(timings, dict):
+        if text and self._ms < 0 and "predicted_n" not in as_dict(timings):
             self.has_rounds, self.silent = False, Reader.silent
         if not self.has_rounds:
             return super().read(data, at)
+        self.has_text = self.has_text or text != b""
         self._finish = finish_of(data) or self._finish
         self._summary = totals_sentence(data, self._name) or self._summary
         self._text += text

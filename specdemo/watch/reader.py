@@ -69,6 +69,8 @@ class Reader:
 
     def __init__(self, name: str):
         self._name = name
+        self.has_text = False
+        """True once an event had text."""
         self._finish: Finish | None = None
         self._last_at = -1.0
         self._summary = ""
@@ -79,6 +81,7 @@ class Reader:
         self._summary = totals_sentence(data, self._name) or self._summary
         if not (text := text_of(data)):
             return []
+        self.has_text = True
         seconds, prompt_s = (0.0, at) if self._last_at < 0 else (at - self._last_at, 0.0)
         self._last_at = at
         return [ServerRound((ServerToken(text),), seconds=seconds, prompt_s=prompt_s)]

@@ -146,15 +146,18 @@ class WatchedRun:
                 return
             lanes[SPECULATIVE] = iter(rounds)
         else:
-            live = (round_ for certain in lane.read() for round_ in certain)
-            # The first text decides whether the server reports its rounds.
-            if (first := next(live, None)) is None:
-                yield STOPPED
-                return
-            lanes[SPECULATIVE] = chain([first], live)
+            parts, begun = lane.read(), []
+            for certain in parts:
+                begun.append(certain)
+                if lane.reader.has_text:  # which decides whether the server reports its rounds
+                    break
+            lanes[SPECULATIVE] = (round_ for certain in chain(begun, parts) for round_ in certain)
         yield self._begin(found, lane)
         for name, round_ in race(lanes):
             yield self._log.round(name, round_)
+        if not self._log.begun:
+            yield STOPPED
+            return
         end = self._log.end()
         yield {**end, "sentence": f"{end['sentence']} {lane.summary}".strip()}
 

@@ -64,6 +64,84 @@ def test_a_whole_run_is_streamed_saved_and_played_again(serve, kind):
     assert "stream_options" in fields and ("timings_per_token" in fields) == kind.startswith("llama")
 
 
+OTHER, LLAMA, VLLM = "lmstudio-models.json", "llama-models.json", "vllm-models.json"
+NO_FIGURES = {"passes": None, "tau": None, "alpha_compared": None, "alpha_drafted": None}
+ONE_DRAFT = {"passes": 2, "alpha_compared": 0.5, "alpha_drafted": 0.5}
+# The list of models, the texts of the rounds, the figures, and the end of the closing sentence.
+ODD = {
+    "reasoning-null": (OTHER, ["Hm. ", "So. ", "Yes."], NO_FIGURES, "s."),
+    "reasoning-twice": (OTHER, ["Hm. ", "So. Yes."], NO_FIGURES, "s."),
+    "no-done": (OTHER, ["Hello", " world"], NO_FIGURES, "s."),
+    "no-done-usage": (OTHER, ["Hello", " world"], NO_FIGURES, "s."),
+    "done-space": (OTHER, ["Hello", " world"], NO_FIGURES, "s."),
+    "byte-order-mark": (OTHER, ["Hello", " world"], NO_FIGURES, "s."),
+    "parts": (OTHER, ["Hm. ", "Yes."], NO_FIGURES, "s."),
+    "refusal": (OTHER, ["I can", "not."], NO_FIGURES, "s."),
+    "finish-empty": (OTHER, ["Hello", " world"], NO_FIGURES, "s."),
+    "finish-abort": (OTHER, ["Hello", " world"], NO_FIGURES, "s."),
+    "nothing": (OTHER, ["Hello", " world"], NO_FIGURES, "s."),
+    "lmstudio-stats": (
+        OTHER,
+        ["Hello", " world"],
+        NO_FIGURES,
+        "1 of 4 draft tokens as accepted (25% per drafted token).",
+    ),
+    "llama-counts-at-the-end": (
+        LLAMA,
+        [f" {number}" for number in range(9)],
+        NO_FIGURES,
+        "(42% per drafted token).",
+    ),
+    "llama-no-counts": (LLAMA, ["Hello", " world"], NO_FIGURES, "s."),
+    "llama-held-back": (
+        LLAMA,
+        ["A", "", "", "", "BCDEFGHIJK", "LM"],
+        {"passes": 6, "alpha_compared": 0.5, "alpha_drafted": 7 / 15},
+        "(47% per drafted token). For some rounds it reported only sums; they are shown in equal "
+        "shares and do not count for α.",
+    ),
+    "llama-late-text": (LLAMA, ["A", "BC"], {"passes": 2, "alpha_compared": 0.0}, "(0% per drafted token)."),
+    "vllm-token-ids": (VLLM, ["Hello", " big world"], ONE_DRAFT, "2.00 tokens per pass with a draft."),
+    "vllm-bytes": (VLLM, ["Hi ", "", "😀!"], {"passes": 3}, "2.00 tokens per pass with a draft."),
+    "vllm-names": (VLLM, ["Hello", " big world"], ONE_DRAFT, "2.00 tokens per pass with a draft."),
+    "vllm-spaces": (VLLM, ["Hello", " big world"], ONE_DRAFT, "2.00 tokens per pass with a draft."),
+    "vllm-end": (VLLM, ["Hello", " worldend of text"], ONE_DRAFT, "2.00 tokens per pass with a draft."),
+    "vllm-late-text": (VLLM, ["Hello", " big world"], ONE_DRAFT, "2.00 tokens per pass with a draft."),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_stream_of_an_unusual_form_is_shown_with_all_that_it_reports_and_no_more(serve, name):
+    models, texts, figures, sentence = ODD[name]
+    *_, end = events = seen(serve(replayed(f"odd-{name}"), models))
+    run = trace_file.load(dump(saved(events)))
+    pieces = {token: base64.b64decode(piece) for token, piece in run.pieces.items()}
+    rounds = run.lanes["speculative"].rounds
+    assert [b"".join(pieces[id_] for id_ in one.emitted).decode() for one in rounds] == texts
+    assert {figure: run.totals[figure] for figure in figures} == pytest.approx(figures)
+    assert end["totals"] == run.totals and end["sentence"].endswith(sentence)
+    assert (
+        end["sentence"].startswith("Stopped early.")
+        == (end["finish"] == Finish.STOPPED)
+        == (name == "finish-abort")
+    )
+    assert run.watched is not None and run.watched.rounds == (figures is not NO_FIGURES)
+    assert (run.watched.silent == Reader.silent) == (figures is NO_FIGURES)
+
+
+def test_a_loaded_model_of_a_router_is_watched(serve):
+    def asked(*states: object) -> str:
+        listed = [{"id": f"m{index}", "status": state} for index, state in enumerate(states)]
+        server = serve(replayed("odd-no-done"), json_answer({"data": listed}))
+        seen(server)
+        return server.asked[-1][1]["model"]
+
+    unloaded, asleep, loaded = ({"value": value} for value in ("unloaded", "sleeping", "loaded"))
+    assert asked(unloaded, asleep, loaded, loaded) == "m2"
+    assert asked(unloaded, asleep, unloaded) == "m1"
+    assert asked(unloaded, unloaded) == asked({"value": ["loaded"]}, None) == asked(None, None) == "m0"
+
+
 def test_rounds_are_shown_as_they_happen_with_the_counts_of_the_server(serve):
     gate, before_gate, end = threading.Event(), [], {}
     server = serve(gated("llama-ngram-chat-numbers", gate))

@@ -77,6 +77,13 @@ def test_all_forms_of_a_stream_read_the_same(server, form):
     assert events[-1]["totals"]["tokens"] == 6
 
 
+@pytest.mark.parametrize("ends", ["well", "cut", "never"])
+def test_a_finished_stream_needs_no_end(monkeypatch, server, ends):
+    monkeypatch.setattr(stream, "SILENT_S", 0.2)
+    server.stream = Answer(PARTS[:-1], ends=ends)  # without [DONE]
+    assert run_on(server)[1][-1]["totals"]["tokens"] == 6
+
+
 def test_a_server_that_is_not_there_is_reported():
     with stand_in("llama-models.json") as gone:
         pass
@@ -108,12 +115,14 @@ LISTS = [
     *((body, "invalid JSON") for body in (b'{"a":' * 100_000, gzip.compress(b'{"data": [{"id": "x"}]}'))),
     (b" " * 1_000_001, "Box sent more than 1,000,000 bytes"),
 ]
+UNFINISHED = streamed({"choices": [{"text": "x", "finish_reason": ""}]}, done=False)
 GZIP = Answer([gzip.compress(b"".join(PARTS))], headers={"Content-Encoding": "gzip"})
 EVENTS = [
     *((event, "invalid JSON") for event in (b"[1]", b"7", b"[" * 100_000, b'{"a":' * 100_000)),
     (b'{"a":' + b"9" * 5000 + b"}", "invalid JSON"),
     (b"", "Box returned no text"),
     ({"error": {"message": "Out of memory."}}, "and ended the run: Out of memory;"),
+    ({"object": "error", "message": "too long"}, "Box reported an error and ended the run: too long;"),
     *(({"error": error}, "Box reported an error and ended the run;") for error in ([1], {"message": None})),
     (b'{"x": "' + b"y" * 1_000_000 + b'"}', "an event of more than 1,000,000 characters"),
     ({"timings": {"predicted_n": 1, "predicted_ms": float("nan")}}, "(a time that runs backwards)"),
@@ -124,7 +133,7 @@ STREAMS = [
     (Answer([b"<html></html>"], kind="text/html"), "Box sent a web page"),
     (json_answer({"choices": []}), "Box did not send a stream of events"),
     (replayed(GOOD, ends="never", kind="text/plain"), "Box did not send a stream of events"),
-    *((answer, "The reply from Box ended before") for answer in (Answer(CUT), Answer(), GZIP)),
+    *((answer, "The reply from Box ended before") for answer in (Answer(CUT), Answer(), GZIP, UNFINISHED)),
     (Answer(CUT, ends="cut"), LOST),
     *((answer, "Box returned no text") for answer in (streamed(), streamed({}, {"choices": []}))),
     *((streamed(event), words) for event, words in EVENTS),
