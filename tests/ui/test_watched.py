@@ -69,10 +69,21 @@ def test_other_servers_show_what_they_report(open_page, service):
     assert race[-1]["totals"]["speedup"] is not None
     assert_figures(page, race[-1]["totals"])
 
+    summed = service.replayed = watched_events("llama-models.json", "odd-llama-held-back")
+    run_to_end(page)
+    assert_figures(page, summed[-1]["totals"])
+    open_round(page, 1, len(speculative(summed)))
+    assert "only in a sum with others" in page.inner_text(TITLE)
+    words = page.inner_text(CARDS)
+    assert "only in a sum with others" in words and "▢" in words
+    assert not any(word in words for word in ("null", "NaN", "undefined"))
+    page.keyboard.press("Escape")
+
     plain = service.replayed = watched_events("lmstudio-models.json", "documented-lmstudio-chat-plain")
     run_to_end(page)
     for figure in ("tau", "alpha_compared", "passes"):
         assert page.inner_text(f"[data-figure={figure}]") == "–"
+    assert page.inner_text("[data-lane=speculative] .sd-passes b") == "–"
     assert "does not report its rounds" in help_on_the_run(page)
     open_round(page, 0, len(speculative(plain)))
     assert page.inner_text(TITLE).startswith("Piece 1 of the text.")

@@ -254,6 +254,7 @@ export function rankWords(round) {
 export function roundWords(round) {
   if (isPiece(round)) return `Piece ${round.index + 1} of the text.`;
   if (!round.drafted.length) return `Round ${round.index + 1}: no draft tokens, one token from the target.`;
+  if (isShare(round)) return `Round ${round.index + 1}: reported only in a sum with others, shown as an equal share.`;
   const accepted = round.drafted.filter((token) => token.status === "accepted").length;
   const added = round.emission ? `, then one ${round.emission.status} token` : "";
   return `Round ${round.index + 1}: ${accepted} of ${round.drafted.length} accepted${added}.`;

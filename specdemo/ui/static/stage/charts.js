@@ -12,7 +12,7 @@ export const BY_ROUND = ["rates", "speedup"];
 export const CHANGED_BY_ROUND = [...BY_ROUND, "position", "ranks", "entropy"];
 export const CHANGED_BY_LANES = ["race", "time"];
 export const NOT_MEASURED = "This value was not measured for this run.";
-export const NOTHING_COMPARED = "The target has not verified any draft tokens.";
+export const NOTHING_COMPARED = "No draft token with a known verdict.";
 // From the start, the axes of "race" and "time" have room for this many tokens of the target alone.
 const ROOM_TOKENS = 16;
 const POSITIONS_SHOWN = 6;
@@ -35,8 +35,12 @@ export const CHART_TERMS = {
     formula: "tokens of a round = accepted + 1",
     more: ["tau", "alpha"],
     numbers: ({ totals }) => {
+      if (totals.passes === null) return NOT_MEASURED; // pieces of text
       const accepted = sum(totals.accepted_by_position);
-      return `${totals.passes} rounds: ${accepted} draft tokens + ${totals.tokens - accepted} target tokens = ${totals.tokens}`;
+      const own = totals.tokens - accepted;
+      // The draft tokens of rounds of which a watched server reported only the sums have no position.
+      if (own > totals.passes) return `${totals.passes} rounds: ${totals.tokens} tokens`;
+      return `${totals.passes} rounds: ${accepted} draft tokens + ${own} target tokens = ${totals.tokens}`;
     },
   },
   theory: {

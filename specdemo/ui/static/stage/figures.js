@@ -97,14 +97,15 @@ export class PassBlocks {
 
   /**
    * Show the state of every lane (see `Trace.stateAt`). Each round is one target pass, which is counted at its
-   * verdict.
+   * verdict. If only pieces of text are known, no passes are.
    */
-  show(state) {
+  show(state, arePieces) {
     for (const [lane, entry] of this.rows) {
-      const settled = state[lane]?.settled ?? 0;
-      if (entry.shown === settled) continue;
+      const settled = arePieces ? 0 : (state[lane]?.settled ?? 0);
+      if (entry.shown === settled && entry.arePieces === arePieces) continue;
       entry.shown = settled;
-      entry.count.textContent = settled;
+      entry.arePieces = arePieces;
+      entry.count.textContent = arePieces ? "–" : settled;
       entry.row.style.setProperty("--passes", settled);
     }
     const most = Math.max(FULL_ROW, ...[...this.rows.values()].map(({ shown }) => shown));

@@ -415,7 +415,7 @@ class Stage {
     const totals = trace.totalsAt(player.time);
     const settled = state[SPECULATIVE]?.settled ?? 0;
     for (const name of Object.keys(state)) this.lanes[name].show(trace.entries(name), state[name], player);
-    this.passes.show(state);
+    this.passes.show(state, trace.start?.run.watched?.rounds === false);
     this.lanes[BASELINE].markDivergence(totals?.divergence ?? null);
     this.lanes[DRAFT].markDivergence(totals?.draft_divergence ?? null);
     this.figures.show(totals, trace.start && this.rule, totals !== null && totals === trace.end?.totals ? trace.end : null);
