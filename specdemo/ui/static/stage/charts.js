@@ -32,11 +32,13 @@ export const CHART_TERMS = {
   rounds: {
     title: "Tokens per round",
     sentence: "One bar per round: accepted tokens below, rejected and discarded tokens above; the mark is the target's own token.",
-    formula: "tokens of a round = accepted + 1",
+    formula: "tokens of a round = accepted + 1, or accepted if an accepted token ends the text",
     more: ["tau", "alpha"],
     numbers: ({ totals }) => {
       const accepted = sum(totals.accepted_by_position);
-      return `${totals.passes} rounds: ${accepted} draft tokens + ${totals.tokens - accepted} target tokens = ${totals.tokens}`;
+      const own = totals.tokens - accepted;
+      const last = own < totals.passes ? "; an accepted token ended the run, so the last round has no target token" : "";
+      return `${totals.passes} rounds: ${accepted} draft tokens + ${own} target tokens = ${totals.tokens}${last}`;
     },
   },
   theory: {
