@@ -3,6 +3,7 @@ import { test } from "node:test";
 
 import {
   decimal,
+  draftWords,
   emissionWords,
   openingWords,
   ownStatus,
@@ -85,7 +86,7 @@ test("a correction under rejection names the residual, elsewhere the target's ch
   const sampled = { drafted: [token(1, "rejected", { accept_prob: 0.099 })] };
   assert.equal(
     emissionWords(corrected, sampled, "rejection"),
-    "Drawn from the residual distribution, max(0, p − q) normalized; this token has 40% of it. The residual's mass 0.427 is the rejection probability over all tokens that could be drafted here; the drafted token's was 0.901 = 1 − min(1, p/q).",
+    "Drawn from the residual distribution, max(0, p − q) normalized; this token has 40% of it. The residual's mass 0.427 is the mean rejection probability of a draft token here; that of the drafted one was 0.901 = 1 − min(1, p/q).",
   );
   assert.match(emissionWords(corrected, drafted, "greedy"), /^Replaces the rejected token\. .* probability 41%/);
   assert.match(emissionWords(own(5, "bonus"), round(0, ["accepted", "accepted"]), "rejection"), /^All 2 draft tokens were accepted/);
@@ -114,6 +115,13 @@ test("Python's table names the drafter; an unknown drafter is no error", () => {
   assert.equal(about("prompt-lookup"), "Target model: T. Draft tokens from prompt lookup. Precision bf16, on a CPU.");
   assert.equal(about("combined"), "Target model: T. Draft tokens from the combined drafter. Precision bf16, on a CPU.");
   assert.equal(about("of tomorrow"), "Target model: T. Draft tokens from the small draft. Precision bf16, on a CPU.");
+});
+
+test("the caption of a draft names its drafter", () => {
+  const words = (how, more) => draftWords(round(0, how, 1, more));
+  assert.equal(words(["accepted", "rejected"]), "2 tokens from the draft model, one after another");
+  assert.equal(words(["accepted", "rejected"], { drafted_by: "prompt-lookup" }), "2 tokens from prompt lookup");
+  assert.equal(words(["rejected"]), "1 token from the draft model");
 });
 
 test("before the first round, the run's own drafter is named", () => {

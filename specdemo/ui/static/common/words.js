@@ -214,7 +214,7 @@ function allAccepted(count) {
 // The mass is the mean rejection probability of a token drawn from q: Σ q·(1 − min(1, p/q)).
 function residualWords({ residual_mass: mass, prob }, { drafted }) {
   const { accept_prob: accepted } = drafted.find(({ rejected }) => rejected);
-  return `Drawn from the residual distribution, max(0, p − q) normalized; this token has ${percent(prob)} of it. The residual's mass ${decimal(mass)} is the rejection probability over all tokens that could be drafted here; the drafted token's was ${decimal(1 - accepted)} = 1 − min(1, p/q).`;
+  return `Drawn from the residual distribution, max(0, p − q) normalized; this token has ${percent(prob)} of it. The residual's mass ${decimal(mass)} is the mean rejection probability of a draft token here; that of the drafted one was ${decimal(1 - accepted)} = 1 − min(1, p/q).`;
 }
 
 function drawnFromTarget(emission) {
@@ -253,6 +253,13 @@ export function openingWords({ config }) {
 
 function drafterName({ drafter }, draft) {
   return (tables.drafters[drafter]?.who ?? "{draft}").replace("{draft}", `the ${draft}`);
+}
+
+/** The number of draft tokens of a round and where they come from, in words. */
+export function draftWords(round) {
+  const count = round.drafted.length;
+  const order = isCopied(round) || count === 1 ? "" : ", one after another";
+  return `${count} ${count === 1 ? "token" : "tokens"} from ${drafterName({ drafter: round.drafted_by }, "draft model")}${order}`;
 }
 
 /** One round in a sentence. */

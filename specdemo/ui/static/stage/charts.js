@@ -38,7 +38,7 @@ export const CHART_TERMS = {
       const accepted = sum(totals.accepted_by_position);
       const own = totals.tokens - accepted;
       const last = own < totals.passes ? "; an accepted token ended the run, so the last round has no target token" : "";
-      return `${totals.passes} rounds: ${accepted} draft tokens + ${own} target tokens = ${totals.tokens}${last}`;
+      return `${roundCount(totals)}: ${accepted} draft tokens + ${own} target tokens = ${totals.tokens}${last}`;
     },
   },
   theory: {
@@ -60,7 +60,7 @@ export const CHART_TERMS = {
     more: ["alpha", "tau"],
     numbers: ({ totals }) => {
       if (totals.alpha_compared === null) return NOTHING_COMPARED;
-      return `after ${totals.passes} rounds α = ${share(totals.alpha_compared)}, τ = ${totals.tau.toFixed(2)}`;
+      return `after ${roundCount(totals)} α = ${share(totals.alpha_compared)}, τ = ${totals.tau.toFixed(2)}`;
     },
   },
   race: {
@@ -237,6 +237,10 @@ function highestSpeedup(entries) {
 
 export function sum(counts) {
   return counts.reduce((total, count) => total + count, 0);
+}
+
+function roundCount({ passes }) {
+  return passes === 1 ? "1 round" : `${passes} rounds`;
 }
 
 function secondsWords(seconds) {

@@ -68,8 +68,7 @@ export class Notice {
     const { roles } = this;
     roles.remarks.textContent = remarks;
     roles.remarks.hidden = !remarks || focus === BASELINE;
-    const { baseline_tokens: alone } = totals;
-    roles.sentence.textContent = focus === BASELINE ? `The target alone wrote ${alone} tokens in ${alone} passes.` : sentence;
+    roles.sentence.textContent = focus === BASELINE ? `The target alone wrote ${totals.baseline_tokens} tokens in ${totals.baseline_passes} passes.` : sentence;
     roles.badge.hidden = !badge || focus === BASELINE;
     roles.badge.dataset.kind = badge?.kind ?? "";
     const words = badge?.text ?? "";

@@ -7,7 +7,7 @@ import { announceMeasured, announceMeasuring } from "../learn/quiz.js";
 import { sum } from "./charts.js";
 import { stageOfPage } from "./stage.js";
 import { SPECULATIVE } from "./trace.js";
-import { isSlower, roundWords, share, times } from "../common/words.js";
+import { draftWords, isSlower, roundWords, share, times } from "../common/words.js";
 
 const KEY = "specdemo-prediction"; // set once the card has been answered or skipped
 const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
@@ -112,8 +112,8 @@ export function estimatedSpeedup(trace, length) {
 const TOURED_ROUNDS = 2;
 const PHASE_S = { prompt: 1, draft: 2.2, verify: 2, verdict: 3 };
 const CAPTIONS = {
-  draft: ({ drafted }) => `1. Draft: the draft model writes ${drafted.length} tokens, one after another.`,
-  verify: ({ drafted }) => `2. Verify: the target checks all ${drafted.length} in one pass.`,
+  draft: (round) => `1. Draft: ${draftWords(round)}.`,
+  verify: ({ drafted }) => `2. Verify: ${drafted.length > 1 ? `the target checks all ${drafted.length} in one pass` : "one target pass"}.`,
   verdict: (round) => `3. Accept or correct. ${roundWords(round)}`,
 };
 
