@@ -193,7 +193,8 @@ class TurnEvents:
         }
 
     def end(self) -> Event:
-        # Under greedy verification, all rounds emit the beginning of the target's own text. Take the longest.
+        # Under greedy verification, all rounds emit the beginning of the target's own text. Take the longest
+        # round of a player; that of the default drafter is for comparison only.
         best = max(self._request.drafts, key=lambda player: len(self._rounds[player].emitted))
         round_ = self._rounds[best]
         written = [*self._request.written, *round_.emitted]
@@ -219,7 +220,7 @@ class TurnEvents:
         every = "all " if round_.accepted == total > 1 else ""
         sentence = f"{name}: {every}{round_.accepted} of {total} accepted"
         if round_.emission is None:
-            sentence += "; the text ends there"
+            sentence += "; the target's text ends there"
         elif round_.compared > round_.accepted:
             rejected, corrected = (
                 quoted(self._pieces.text([token]))

@@ -92,7 +92,8 @@ def test_an_accepted_end_of_text_ends_the_game(pair, known, ending):
     text, written = known
     judged, end = turn(pair, text, f"{written}more")
     assert judged[ONE]["round"]["emission"] is None and end["finish"] == Finish.EOS
-    assert end["written"][-1] == ending and end["sentence"].startswith("You: 2 of 6 accepted; the text ends")
+    assert end["written"][-1] == ending
+    assert end["sentence"].startswith("You: 2 of 6 accepted; the target's text ends")
     judged, corrected = turn(pair, text, f"{written[0]}?")
     assert judged[ONE]["round"]["emission"]["id"] == ending and corrected["finish"] == Finish.EOS
     with pytest.raises(UserError, match="has ended the text; start a new game"):

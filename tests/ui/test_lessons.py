@@ -336,6 +336,26 @@ def test_the_figures_in_lesson_6_are_those_of_its_recording_and_of_the_built_in_
         assert found[name] == f"{loss.exp():.1f}"
 
 
+def test_the_rates_in_the_appendix_are_those_of_the_recorded_tests():
+    html = (STATIC / "learn" / "lessons.html").read_text(encoding="utf-8")
+    rates = []
+    for name in ("typical", "true-rule"):
+        events = (STATIC / "proof" / "recorded" / f"{name}.ndjson").read_text(encoding="utf-8").splitlines()
+        rates.append(f"{json.loads(events[-1])['alpha']:.0%}")
+    assert f"the rate is {' instead of '.join(rates)}," in html
+
+
+def test_no_lesson_quotes_the_prompt_of_a_recording_that_is_not_on_the_stage():
+    html = (STATIC / "learn" / "lessons.html").read_text(encoding="utf-8")
+    for lesson in re.findall(r"<article data-lesson=.*?</article>", html, re.DOTALL):
+        opened = {json.loads(show)["recording"] for show in re.findall("data-opens='(.*?)'", lesson)}
+        shown = {json.loads(show)["recording"] for show in re.findall("data-show='(.*?)'", lesson)}
+        text = unescape(re.sub("<.*?>", "", lesson))
+        for name in shown - opened:
+            run = trace_file.load((SHIPPED / f"{name}.json").read_text(encoding="utf-8"))
+            assert run.config.prompt not in text, name
+
+
 def test_every_condition_of_the_summary_is_one_of_the_lab():
     html = (STATIC / "learn" / "lessons.html").read_text(encoding="utf-8")
     summary = html[html.index('data-lesson="summary"') :]

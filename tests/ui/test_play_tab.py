@@ -32,6 +32,7 @@ def test_a_game_for_one_is_played_to_its_end(open_page, service):
     page = open_game(open_page, turns=3)
     draft(page, "as late")
     assert page.inner_text(TEXT) == OPENING + " as s"
+    assert "Only a player’s draft extends the text" in page.inner_text(".sd-play-rule")
     assert tokens(page, 0, 0) == [
         *[[letter, "accepted"] for letter in " as "],
         ["l", "rejected"],

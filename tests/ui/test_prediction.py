@@ -57,6 +57,9 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     words = f"Measured: {totals['speedup']:.2f}×, {mean:.1f} of 4 accepted"
     rate = f"(α {totals['alpha_compared']:.0%}: compared tokens only)."
     expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 accepted. {words} {rate}")
+    press(page, "to-start")
+    expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 accepted. {words} {rate}")
+    expect(page.locator("[data-role=pace-text]")).to_have_text("shown at 1/4 of real speed")
     page.click(f"{LINE} [data-role=next]:has-text('k = 12')")
     assert requested(service, 2)["k"] == 12
     page.wait_for_selector("#run:enabled")

@@ -7,10 +7,12 @@ from helpers.visitor import (
     FRAMES,
     VISIBLE_TOKENS,
     clock,
+    open_round,
     press,
     run_to_end,
     scrub,
     stage_state,
+    token_of,
     tokens,
 )
 
@@ -148,3 +150,55 @@ def test_figures_lanes_strip_and_chart_agree_at_every_phase(open_page, service):
         else:
             assert not kept and reported["passes"] is None, "nothing is told before a verdict"
     assert set(seen) >= set(range(1, len(events) + 1)) and len(seen) > len(events)
+
+
+BESIDE = """() => {
+    const seen = role =>
+        [...document.querySelectorAll(`[data-role=${role}]`)].find(node => node.checkVisibility());
+    const strip = document.querySelector('[data-role=rounds]');
+    return [seen('hint')?.textContent, strip.getAttribute('aria-valuetext'), seen('clock').textContent,
+        seen('microscope-title')?.textContent ?? null, seen('tip')?.textContent ?? null]; }"""
+"""The texts about a moment: hint, round of the strip, clock, title of the microscope and tooltip."""
+OPENING = "Draft tokens come from the draft model; the target verifies all of them in one pass."
+AT_START = [OPENING, "No rounds yet", "round 0 of 73", None, None]
+BACK = {
+    "button": lambda page: press(page, "to-start"),
+    "key": lambda page: page.keyboard.press("Home"),
+    "scrub bar": lambda page: scrub(page, 0),
+    "replay": lambda page: press(page, "to-end", "play", "play", "to-start"),
+}
+
+
+@pytest.mark.parametrize("back", BACK.values(), ids=BACK)
+def test_back_at_the_start_no_text_is_about_a_later_round(played, back):
+    page = played("greedy")
+    open_round(page, 5, 73)
+    token_of(page, 4, 0).click()
+    assert page.evaluate(BESIDE)[3].startswith("Round 5:") and "round 5" in page.evaluate(BESIDE)[4]
+    page.evaluate("document.activeElement.blur()")
+    back(page)
+    page.evaluate(FRAMES)
+    assert page.evaluate(BESIDE) == AT_START
+    assert page.locator("[data-selected]").count() == 0
+    page.wait_for_timeout(2100)  # a sentence for screen readers may wait for two seconds
+    assert not page.inner_text("[data-role=live]").startswith("Round")
+
+
+def test_each_text_is_about_the_moment_to_which_a_visitor_scrubs(played):
+    page = played("greedy")
+    ends = [0.0]
+    press(page, "to-start")
+    for _ in range(4):
+        press(page, "round-on")
+        ends.append(clock(page))
+    press(page, "to-end")
+    open_round(page, 2, 73)
+    for settled in (4, 3):
+        scrub(page, ends[settled])
+        page.evaluate(FRAMES)
+        hint, *_, opened, _ = page.evaluate(BESIDE)
+        assert hint.startswith(f"Round {settled}:") and opened.startswith("Round 3:")
+    scrub(page, ends[2])
+    page.evaluate(FRAMES)
+    hint, strip, at, opened, _ = page.evaluate(BESIDE)
+    assert hint == strip and hint.startswith("Round 2:") and at == "round 2 of 73" and opened is None

@@ -79,8 +79,9 @@ def play_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[s
         earlier turns. Nothing is inserted in between, so begin the draft with a space if it begins a new
         word. A draft token is accepted if it and all before it are the target's most likely tokens; the
         first rejected one is corrected, and the rest is discarded. Each drafter gets one ``judged`` event
-        with its round and score. The last event, ``turn``, has the text so far and the token ids. In the next
-        turn, pass these ids as ``written`` and the ``score`` of each ``judged`` event as ``scores[player]``.
+        with its round and score. The longest round of a player extends the text; the draft model's is for
+        comparison only. The last event, ``turn``, has the text so far and the token ids. In the next turn,
+        pass these ids as ``written`` and the ``score`` of each ``judged`` event as ``scores[player]``.
         ``pair`` is the name of the models, if there are several.
         """
         drafts = {"draft": draft, "second_draft": second_draft}

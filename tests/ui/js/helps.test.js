@@ -46,6 +46,10 @@ test("the numbers come from the run", () => {
   assert.equal(numbers("theory"), "α = 57%, c = 0.12: 1.72× the speed; break-even α = 33%");
   assert.equal(numbers("c"), "c = 0.12");
   assert.equal(numbers("rounds"), "14 rounds: 16 draft tokens + 14 target tokens = 30");
+  const ended = "14 rounds: 16 draft tokens + 13 target tokens = 29; an accepted token ended the run, so the last round has no target token";
+  assert.equal(numbers("rounds", { ...TOTALS, tokens: 29 }), ended);
+  assert.match(helpOn("rounds", null, null).formula, /, or accepted if an accepted token ends the text$/);
+  assert.match(numbers("rates", { ...TOTALS, passes: 1 }), /^after 1 round α/);
   assert.equal(numbers("rates"), "after 14 rounds α = 57%, τ = 2.14");
   assert.equal(numbers("race"), "30 tokens in 3.03 s; the target alone 30 in 4.82 s");
   assert.equal(numbers("time"), "draft 20%, target 75%, rest 5% of 3.03 s");

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { captionAt, comparisonWords, estimatedSpeedup, meanAccepted, nextTry, phasesOf, PREDICTIONS, triedWords } from "../../../specdemo/ui/static/stage/prediction.js";
-import { smallTrace } from "./made.js";
+import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
+import { round, roundEvent, smallTrace, START } from "./made.js";
 
 const TOTALS = { accepted_by_position: [9, 2, 1, 0], passes: 10, speedup: 1.4, alpha_compared: 0.5 };
 
@@ -60,4 +61,10 @@ test("a caption names the phase that the loop lights", () => {
   assert.deepEqual(seen, ["1. Draft:", "1. Draft:", "2. Verify", "3. Accept", "2. Verify"]);
   trace.closed = true;
   assert.equal(captionAt(trace, 99), "");
+});
+
+test("back at the start, before the first phase, there is no caption", () => {
+  const trace = new Trace();
+  for (const event of [START, roundEvent("speculative", round(0, ["accepted"], 1, { prefill_s: 0.5 }))]) trace.take(event);
+  assert.equal(captionAt(trace, 0), "");
 });

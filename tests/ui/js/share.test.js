@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { fileStem, frame, frameOf, linkTo, offlinePage } from "../../../specdemo/ui/static/stage/share.js";
+import { fileStem, frame, frameOf, linkTo, linkWords, offlinePage } from "../../../specdemo/ui/static/stage/share.js";
 import { learnTables } from "../../../specdemo/ui/static/common/tables.js";
 import { Pieces } from "../../../specdemo/ui/static/stage/tokens.js";
 
@@ -29,6 +29,11 @@ test("a link asks for the models of the run, and for none where they had no name
 
 test("a link to a recording only names it", () => {
   assert.equal(linkTo("https://host/?k=3", RUN, "paris"), "https://host/?trace=paris");
+  assert.equal(linkWords("paris"), "Link copied.");
+});
+
+test("the notice says that a link without a recording does not carry the text", () => {
+  assert.equal(linkWords(null), "Link copied. It sets the prompt and settings; until Run is pressed there, another text is shown.");
 });
 
 test("a frame shows the recording at the page's address, in the page's theme", () => {

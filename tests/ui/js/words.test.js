@@ -3,7 +3,9 @@ import { test } from "node:test";
 
 import {
   decimal,
+  draftWords,
   emissionWords,
+  openingWords,
   ownStatus,
   pairWords,
   percent,
@@ -81,7 +83,11 @@ test("a copied token has no draft probability", () => {
 test("a correction under rejection names the residual, elsewhere the target's choice", () => {
   const corrected = own(5, "corrected", { prob: 0.4, residual_mass: 0.427, raw_prob: 0.41 });
   const drafted = round(0, ["rejected"]);
-  assert.match(emissionWords(corrected, drafted, "rejection"), /mass 0\.427, the rejection probability; this token has 40% of it/);
+  const sampled = { drafted: [token(1, "rejected", { accept_prob: 0.099 })] };
+  assert.equal(
+    emissionWords(corrected, sampled, "rejection"),
+    "Drawn from the residual distribution, max(0, p − q) normalized; this token has 40% of it. The residual's mass 0.427 is the mean rejection probability of a draft token here; that of the drafted one was 0.901 = 1 − min(1, p/q).",
+  );
   assert.match(emissionWords(corrected, drafted, "greedy"), /^Replaces the rejected token\. .* probability 41%/);
   assert.match(emissionWords(own(5, "bonus"), round(0, ["accepted", "accepted"]), "rejection"), /^All 2 draft tokens were accepted/);
   assert.match(emissionWords(own(5, "bonus"), round(0, []), "greedy"), /^No draft tokens: one target pass, one token/);
@@ -98,6 +104,9 @@ test("figures fit the rule", () => {
 test("a round is one sentence", () => {
   assert.equal(roundWords(round(2, ["accepted", "rejected"])), "Round 3: 1 of 2 accepted, then one corrected token.");
   assert.equal(roundWords(round(0, [])), "Round 1: no draft tokens, one token from the target.");
+  const last = (finish) => roundWords(round(5, ["accepted", "accepted"], 1, { emission: null, finish }));
+  assert.equal(last("eos"), "Round 6: 2 of 2 accepted; the last accepted token ends the text.");
+  assert.equal(last("length"), "Round 6: 2 of 2 accepted; the last accepted token ends the run.", "on a watched server");
 });
 
 test("Python's table names the drafter; an unknown drafter is no error", () => {
@@ -106,6 +115,19 @@ test("Python's table names the drafter; an unknown drafter is no error", () => {
   assert.equal(about("prompt-lookup"), "Target model: T. Draft tokens from prompt lookup. Precision bf16, on a CPU.");
   assert.equal(about("combined"), "Target model: T. Draft tokens from the combined drafter. Precision bf16, on a CPU.");
   assert.equal(about("of tomorrow"), "Target model: T. Draft tokens from the small draft. Precision bf16, on a CPU.");
+});
+
+test("the caption of a draft names its drafter", () => {
+  const words = (how, more) => draftWords(round(0, how, 1, more));
+  assert.equal(words(["accepted", "rejected"]), "2 tokens from the draft model, one after another");
+  assert.equal(words(["accepted", "rejected"], { drafted_by: "prompt-lookup" }), "2 tokens from prompt lookup");
+  assert.equal(words(["rejected"]), "1 token from the draft model");
+});
+
+test("before the first round, the run's own drafter is named", () => {
+  const words = ["draft-model", "prompt-lookup"].map((drafter) => openingWords({ config: { drafter } }));
+  const rest = "; the target verifies all of them in one pass.";
+  assert.deepEqual(words, [`Draft tokens come from the draft model${rest}`, `Draft tokens come from prompt lookup${rest}`]);
 });
 
 test("without a draft the target's token has no status on the page", () => {

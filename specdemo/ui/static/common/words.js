@@ -18,8 +18,7 @@ const RULES = {
   rejection: {
     verdict: rejectionVerdict,
     choice: drawnFromTarget,
-    corrected: (emission) =>
-      `Drawn from the residual distribution, max(0, p − q) normalized. The residual has mass ${decimal(emission.residual_mass)}, the rejection probability; this token has ${percent(emission.prob)} of it.`,
+    corrected: residualWords,
     figures: (token) => [
       ["min(1, p/q)", token.compared ? decimal(token.accept_prob) : "not compared", "acceptance probability"],
       ["u", token.u === null ? "not drawn" : decimal(token.u), "random number; accepted if u < min(1, p/q)"],
@@ -213,11 +212,17 @@ export function emissionWords(emission, round, rule) {
   const { choice, corrected } = RULES[rule];
   if (!count) return `No draft tokens: one target pass, one token. ${choice(emission)}`;
   if (emission.status === "bonus") return `${allAccepted(count)}; the same pass adds one more token. ${choice(emission)}`;
-  return corrected ? corrected(emission) : `Replaces the rejected token. ${choice(emission)}`;
+  return corrected ? corrected(emission, round) : `Replaces the rejected token. ${choice(emission)}`;
 }
 
 function allAccepted(count) {
   return count === 1 ? "The draft token was accepted" : `All ${count} draft tokens were accepted`;
+}
+
+// The mass is the mean rejection probability of a token drawn from q: Σ q·(1 − min(1, p/q)).
+function residualWords({ residual_mass: mass, prob }, { drafted }) {
+  const { accept_prob: accepted } = drafted.find(({ rejected }) => rejected);
+  return `Drawn from the residual distribution, max(0, p − q) normalized; this token has ${percent(prob)} of it. The residual's mass ${decimal(mass)} is the mean rejection probability of a draft token here; that of the drafted one was ${decimal(1 - accepted)} = 1 − min(1, p/q).`;
 }
 
 function drawnFromTarget(emission) {
@@ -250,13 +255,29 @@ export function rankWords(round) {
   return `The target's choice ranked ${RANKS[rank - 1]} in the draft's list (${percent(probability)}).`;
 }
 
+/** The sentence before the first round of a run. */
+export function openingWords({ config }) {
+  return `Draft tokens come from ${drafterName(config, "draft model")}; the target verifies all of them in one pass.`;
+}
+
+function drafterName({ drafter }, draft) {
+  return (tables.drafters[drafter]?.who ?? "{draft}").replace("{draft}", `the ${draft}`);
+}
+
+/** The number of draft tokens of a round and where they come from, in words. */
+export function draftWords(round) {
+  const count = round.drafted.length;
+  const order = isCopied(round) || count === 1 ? "" : ", one after another";
+  return `${count} ${count === 1 ? "token" : "tokens"} from ${drafterName({ drafter: round.drafted_by }, "draft model")}${order}`;
+}
+
 /** One round in a sentence. */
 export function roundWords(round) {
   if (isPiece(round)) return `Piece ${round.index + 1} of the text.`;
   if (!round.drafted.length) return `Round ${round.index + 1}: no draft tokens, one token from the target.`;
   if (isShare(round)) return `Round ${round.index + 1}: reported only in a sum with others, shown as an equal share.`;
   const accepted = round.drafted.filter((token) => token.status === "accepted").length;
-  const added = round.emission ? `, then one ${round.emission.status} token` : "";
+  const added = round.emission ? `, then one ${round.emission.status} token` : `; the last accepted token ends the ${round.finish === "eos" ? "text" : "run"}`;
   return `Round ${round.index + 1}: ${accepted} of ${round.drafted.length} accepted${added}.`;
 }
 
@@ -302,6 +323,5 @@ export function ruleWords(rule, temperature) {
 
 /** The models of a run and where they run, in a sentence. */
 export function pairWords({ pair, precision, device, config }) {
-  const drafter = (tables.drafters[config.drafter]?.who ?? "{draft}").replace("{draft}", `the ${pair.draft}`);
-  return `Target model: ${pair.target}. Draft tokens from ${drafter}. Precision ${precision}, on ${device}.`;
+  return `Target model: ${pair.target}. Draft tokens from ${drafterName(config, pair.draft)}. Precision ${precision}, on ${device}.`;
 }

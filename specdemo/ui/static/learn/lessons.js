@@ -206,11 +206,16 @@ export async function copyClassLink(names, values) {
   const told = document.querySelector("[data-role=class-told]");
   try {
     await navigator.clipboard.writeText(link);
-    told.textContent = "Link copied.";
+    told.textContent = linkedWords(stageOfPage());
   } catch {
     history.replaceState(history.state, "", link);
     told.textContent = "This browser does not allow copying. Copy the link from the address bar.";
   }
+}
+
+function linkedWords(stage) {
+  const isRecording = !stage?.trace.start || stage.recording !== null;
+  return isRecording ? "Link copied." : "Link copied. Students see a recording until they press Run.";
 }
 
 /** The settings in the widgets with these names; an empty number box sets nothing. */

@@ -32,15 +32,16 @@ export const CHART_TERMS = {
   rounds: {
     title: "Tokens per round",
     sentence: "One bar per round: accepted tokens below, rejected and discarded tokens above; the mark is the target's own token.",
-    formula: "tokens of a round = accepted + 1",
+    formula: "tokens of a round = accepted + 1, or accepted if an accepted token ends the text",
     more: ["tau", "alpha"],
     numbers: ({ totals }) => {
       if (totals.passes === null) return NOT_MEASURED; // pieces of text
       const accepted = sum(totals.accepted_by_position);
       const own = totals.tokens - accepted;
       // The draft tokens of rounds of which a watched server reported only the sums have no position.
-      if (own > totals.passes) return `${totals.passes} rounds: ${totals.tokens} tokens`;
-      return `${totals.passes} rounds: ${accepted} draft tokens + ${own} target tokens = ${totals.tokens}`;
+      if (own > totals.passes) return `${roundCount(totals)}: ${totals.tokens} tokens`;
+      const last = own < totals.passes ? "; an accepted token ended the run, so the last round has no target token" : "";
+      return `${roundCount(totals)}: ${accepted} draft tokens + ${own} target tokens = ${totals.tokens}${last}`;
     },
   },
   theory: {
@@ -62,7 +63,7 @@ export const CHART_TERMS = {
     more: ["alpha", "tau"],
     numbers: ({ totals }) => {
       if (totals.alpha_compared === null) return NOTHING_COMPARED;
-      return `after ${totals.passes} rounds α = ${share(totals.alpha_compared)}, τ = ${totals.tau.toFixed(2)}`;
+      return `after ${roundCount(totals)} α = ${share(totals.alpha_compared)}, τ = ${totals.tau.toFixed(2)}`;
     },
   },
   race: {
@@ -239,6 +240,10 @@ function highestSpeedup(entries) {
 
 export function sum(counts) {
   return counts.reduce((total, count) => total + count, 0);
+}
+
+function roundCount({ passes }) {
+  return passes === 1 ? "1 round" : `${passes} rounds`;
 }
 
 function secondsWords(seconds) {

@@ -7,7 +7,6 @@ import { BASELINE } from "./trace.js";
 const ROLES = ["hint", "progress", "error", "closing"];
 const GAP_MS = 2000;
 const MEANWHILE = ". Meanwhile, a recorded run plays.";
-const FIRST_ROUND = "The draft model proposes tokens; the target verifies all proposed tokens in one pass.";
 
 /** The one notice above the lanes: a hint, progress, an error, or the closing sentence. */
 export class Notice {
@@ -39,15 +38,14 @@ export class Notice {
     this.roles.error.textContent = message;
   }
 
-  /** Show the notices that come with the start of a run. */
-  open() {
-    const { hint } = this.roles;
+  /** Show the notices that come with the start of a run, with a sentence for the time before its first verdict. */
+  open(words) {
     this.isWaiting = false;
-    this.invitation = hint.textContent;
-    hint.textContent = FIRST_ROUND;
+    this.invitation = this.roles.hint.textContent;
+    this.say(words);
   }
 
-  /** Show a sentence about the latest round of the run that plays. */
+  /** Show a sentence about the moment that is shown of the run. */
   say(words) {
     write(this.roles.hint, words);
   }
@@ -70,8 +68,7 @@ export class Notice {
     const { roles } = this;
     roles.remarks.textContent = remarks;
     roles.remarks.hidden = !remarks || focus === BASELINE;
-    const { baseline_tokens: alone } = totals;
-    roles.sentence.textContent = focus === BASELINE ? `The target alone wrote ${alone} tokens in ${alone} passes.` : sentence;
+    roles.sentence.textContent = focus === BASELINE ? `The target alone wrote ${totals.baseline_tokens} tokens in ${totals.baseline_passes} passes.` : sentence;
     roles.badge.hidden = !badge || focus === BASELINE;
     roles.badge.dataset.kind = badge?.kind ?? "";
     const words = badge?.text ?? "";

@@ -7,7 +7,7 @@ import { announceMeasured, announceMeasuring } from "../learn/quiz.js";
 import { sum } from "./charts.js";
 import { stageOfPage } from "./stage.js";
 import { SPECULATIVE } from "./trace.js";
-import { isSlower, roundWords, share, times } from "../common/words.js";
+import { draftWords, isSlower, roundWords, share, times } from "../common/words.js";
 
 const KEY = "specdemo-prediction"; // set once the card has been answered or skipped
 const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
@@ -112,8 +112,8 @@ export function estimatedSpeedup(trace, length) {
 const TOURED_ROUNDS = 2;
 const PHASE_S = { prompt: 1, draft: 2.2, verify: 2, verdict: 3 };
 const CAPTIONS = {
-  draft: ({ drafted }) => `1. Draft: the draft model writes ${drafted.length} tokens, one after another.`,
-  verify: ({ drafted }) => `2. Verify: the target checks all ${drafted.length} in one pass.`,
+  draft: (round) => `1. Draft: ${draftWords(round)}.`,
+  verify: ({ drafted }) => `2. Verify: ${drafted.length > 1 ? `the target checks all ${drafted.length} in one pass` : "one target pass"}.`,
   verdict: (round) => `3. Accept or correct. ${roundWords(round)}`,
 };
 
@@ -156,14 +156,14 @@ class Tour {
   }
 }
 
-/** The caption of the phase that the loop lights at `time`; undefined before the first, and while a round is awaited. */
+/** The caption of the phase that the loop lights at `time`; "" before the first, undefined while a round is awaited. */
 export function captionAt(trace, time) {
   const entries = trace.entries(SPECULATIVE);
   const phase = trace.phaseAt(time);
   const settled = trace.stateAt(time)[SPECULATIVE]?.settled ?? 0;
   const entry = entries[phase === "verdict" ? settled - 1 : settled];
   if (phase && entry.round.index < TOURED_ROUNDS) return CAPTIONS[phase](entry.round);
-  if (time > 0 && (!settled || entries.length > TOURED_ROUNDS || trace.closed)) return "";
+  if (!settled || entries.length > TOURED_ROUNDS || trace.closed) return "";
 }
 
 /** Called once by the Gradio component. */
@@ -293,7 +293,6 @@ class Prediction {
     this.expected = null;
     if (this.current.length === LENGTH) {
       own.tour = new Tour(trace, (caption) => {
-        if (this.current?.trace !== trace || this.current.isCompared) return; // the line has been closed, or has the result
         this.say(caption || this.predictedWords());
         stage.transport.showState();
       });
@@ -315,6 +314,7 @@ class Prediction {
     const { totals } = trace.end;
     if (isCompared) return; // the end is shown again
     this.current.isCompared = true;
+    this.endTour(); // its captions would replace the result
     document.body.toggleAttribute("data-predicted", false); // the examples and settings return
     if (answers) {
       const next = nextTry(totals, (tried) => estimatedSpeedup(trace, tried));
@@ -335,7 +335,15 @@ class Prediction {
     this.leave();
   }
 
+  /** Play the rounds of the tour at the chosen pace from now on, without captions. */
+  endTour() {
+    const stage = stageOfPage();
+    stage.tour = null;
+    stage.transport.showState();
+  }
+
   leave() {
+    if (this.current?.trace === stageOfPage().trace) this.endTour();
     this.current = null;
     this.showLine(false);
   }

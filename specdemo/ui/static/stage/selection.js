@@ -12,6 +12,7 @@ export class Selection {
   constructor(stage) {
     this.stage = stage;
     this.index = null;
+    this.since = 0; // the time from which the selected round is shown
     const { root, roles } = stage;
     this.tip = new Tip(roles.tip, root);
     this.strip = new RoundStrip(roles.rounds, {
@@ -66,6 +67,7 @@ export class Selection {
     const { player } = this.stage;
     player.pause();
     if (player.time < entry.to) player.seek(entry.to);
+    this.since = Math.min(entry.to, player.time); // a run that goes on may not have played all of the round
     this.mark(index);
     return entry;
   }
@@ -97,6 +99,12 @@ export class Selection {
     this.microscope.hide();
     this.stage.root.removeAttribute("data-inspecting");
     this.mark(null);
+  }
+
+  /** Close what is about a round or a token that is no longer shown at `time`. */
+  follow(time) {
+    if (this.index !== null && time < this.since) this.clear();
+    this.inspector.follow();
   }
 
   mark(index) {
@@ -131,6 +139,8 @@ class TokenInspector {
     this.choose = choose;
     this.unfold = unfold;
     this.current = null;
+    this.view = null; // that of the current span
+    this.status = undefined; // that of the current span when it was described
     this.walkedTo = null;
     for (const view of Object.values(views)) this.watch(view);
   }
@@ -157,8 +167,18 @@ class TokenInspector {
     if (!facts) return;
     this.current?.removeAttribute("data-pointed");
     this.current = span;
+    this.view = view;
+    this.status = span.dataset.status;
     span.setAttribute("data-pointed", "");
     this.describe(span, facts);
+  }
+
+  /** Describe the current token again if its verdict has come or gone; clear it if it is no longer shown. */
+  follow() {
+    const { current, view } = this;
+    if (!current) return;
+    if (!current.getClientRects().length) this.clear();
+    else if (current.dataset.status !== this.status) this.point(view, current);
   }
 
   press(view, span) {

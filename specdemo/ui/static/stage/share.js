@@ -30,6 +30,12 @@ export function linkTo(address, { config, pair }, recording) {
   return url.href;
 }
 
+/** What the page says about a copied link: only that to a recording shows another person the same text. */
+export function linkWords(recording) {
+  if (recording) return "Link copied.";
+  return "Link copied. It sets the prompt and settings; until Run is pressed there, another text is shown.";
+}
+
 /** HTML that shows a recording in a frame on another site. */
 export function frameOf(address, recording) {
   const url = bareAddress(address);

@@ -18,7 +18,7 @@ import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
 import { BASELINE, DRAFT, isArriving, SPECULATIVE, Trace } from "./trace.js";
 import { learnTables } from "../common/tables.js";
-import { roundWords } from "../common/words.js";
+import { openingWords, roundWords } from "../common/words.js";
 
 let mounted = null;
 
@@ -395,7 +395,7 @@ class Stage {
       if (runs) view.setPrompt(run.config.prompt, run.config.mode);
     }
     this.root.toggleAttribute("data-three", this.trace.lanes.has(DRAFT));
-    this.notice.open();
+    this.notice.open(openingWords(run));
     this.source.show(run);
     this.toolbar.enable(true);
     this.player.play();
@@ -420,6 +420,7 @@ class Stage {
     this.lanes[DRAFT].markDivergence(totals?.draft_divergence ?? null);
     this.figures.show(totals, trace.start && this.rule, totals !== null && totals === trace.end?.totals ? trace.end : null);
     this.helps.show(totals, trace.start?.run ?? null);
+    this.selection.follow(player.time);
     this.selection.strip.show(trace.entries(SPECULATIVE), settled);
     this.plots.show(state, totals);
     this.light(trace.phaseAt(player.time));
@@ -473,12 +474,13 @@ class Stage {
     root.dispatchEvent(new CustomEvent("sd-moment", { bubbles: true, detail }));
   }
 
-  // Says one sentence per round, on the page and to screen readers.
+  // Says one sentence about the latest round that is shown, on the page and to screen readers.
   speak(settled) {
     if (settled === this.spoken) return;
     this.spoken = settled;
-    if (!settled || this.steppedLane !== SPECULATIVE) return;
-    const words = roundWords(this.trace.entries(SPECULATIVE)[settled - 1].round);
+    if (this.steppedLane !== SPECULATIVE) return;
+    const { trace } = this;
+    const words = settled ? roundWords(trace.entries(SPECULATIVE)[settled - 1].round) : openingWords(trace.start.run);
     this.notice.say(words);
     this.speaker.say(words);
   }

@@ -124,10 +124,10 @@ export class RoundStrip {
 
   describe() {
     const { node } = this;
-    const index = this.selected ?? Math.max(0, this.settled - 1);
+    const index = this.selected ?? this.settled - 1; // -1 before the first verdict
     node.setAttribute("aria-valuemax", Math.max(1, this.entries.length));
-    node.setAttribute("aria-valuenow", this.entries.length ? index + 1 : 1);
-    node.setAttribute("aria-valuetext", this.entries.length ? roundWords(this.entries[index].round) : "No rounds yet");
+    node.setAttribute("aria-valuenow", Math.max(1, index + 1));
+    node.setAttribute("aria-valuetext", index < 0 ? "No rounds yet" : roundWords(this.entries[index].round));
   }
 }
 

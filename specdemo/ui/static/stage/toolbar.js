@@ -2,13 +2,13 @@
 
 import { element, recall, remember } from "../common/dom.js";
 import { fetchRecording, listRecordings, openTrace } from "./recordings.js";
-import { fileStem, frame, frameOf, linkTo, offlinePage, pictureOf, saveFile } from "./share.js";
+import { fileStem, frame, frameOf, linkTo, linkWords, offlinePage, pictureOf, saveFile } from "./share.js";
 import { named } from "./tokens.js";
 import { isArriving } from "./trace.js";
 import { settingWords } from "../common/words.js";
 
 const PROJECTOR_KEY = "specdemo-projector";
-const TOLD_MS = 4000;
+const TOLD_MS = 6000;
 const SAVERS = ["save-trace", "save-page", "copy-image", "copy-link", "embed"];
 
 const pageName = (run) => `${fileStem(run)}.html`;
@@ -121,7 +121,7 @@ export class Toolbar {
       if (role === "save-trace") saveFile(`${fileStem(run)}.json`, "application/json", JSON.stringify(trace.file()));
       else if (role === "save-page") await this.savePage(trace);
       else if (role === "copy-link") await navigator.clipboard.writeText(linkTo(location.href, run, recording));
-      const done = { "save-trace": "Trace saved.", "save-page": "Page saved. The page replays the run offline.", "copy-link": "Link copied." };
+      const done = { "save-trace": "Trace saved.", "save-page": "Page saved. The page replays the run offline.", "copy-link": linkWords(recording) };
       this.tell(done[role] ?? (role === "embed" ? await this.embed(trace, recording) : await this.copyImage(run)));
     } catch (error) {
       this.tell(`Sharing failed: ${error.message}. Try again.`);
