@@ -10,14 +10,14 @@ from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import DRAFT, SPECULATIVE, Status
 
 _REJECTED = "rejected"  # in a trace such a token is discarded, and compared
-_STYLE = {
+_STYLE: dict[str, str] = {
     Status.ACCEPTED: "32;4",
     _REJECTED: "35;9",
     Status.DISCARDED: "2;9",
     Status.CORRECTED: "1;33;4",
     Status.BONUS: "1;36;4",
 }
-_MARK = {Status.CORRECTED: "▸", Status.BONUS: "+"}
+_MARK: dict[str, str] = {Status.CORRECTED: "▸", Status.BONUS: "+"}
 _DIVERGED = "33"  # the draft model's own text after the divergence
 _DIVERGENCE = "⟨≠⟩"
 _RESET = "\x1b[0m"
