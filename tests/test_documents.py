@@ -181,13 +181,26 @@ def test_the_systemd_unit_starts_the_page():
     assert command_parser().parse_args(shlex.split(command)).allow_host == "demo.example.org"
 
 
+def test_the_proxy_of_the_example_passes_on_the_port():
+    """In nginx, $host has no port."""
+    [example] = re.findall(r"```nginx\n(.*?)```", (SPECDEMO / "service" / "README.md").read_text(), re.DOTALL)
+    hosts = re.findall(r"proxy_set_header (?:X-Forwarded-)?Host (.*);", example)
+    assert hosts == ["$http_host", "$http_host"]
+
+
+def test_a_clone_fetches_no_history():
+    clones = re.findall(r"git clone [^`]*", (ROOT / "README.md").read_text().replace("\n", " "))
+    assert len(clones) == 2
+    assert all(clone.startswith(("git clone --depth 1 ADDRESS", "git clone . ")) for clone in clones)
+
+
 @pytest.mark.parametrize(
     "command", [one for one in shell_commands(ROOT / "README.md") if one[0] == "hf"], ids=lambda one: one[1]
 )
 def test_the_commands_that_create_a_space_exist(command):
     subcommands = {"auth": 2, "repos": 2, "upload": 1}[command[1]]
     program = Path(sysconfig.get_path("scripts")) / "hf"
-    environment = {**os.environ, "COLUMNS": "500", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": "1000", "NO_COLOR": "1"}
     shown = subprocess.run(
         [program, *command[1 : 1 + subcommands], "--help"], env=environment, capture_output=True, text=True
     )
@@ -195,7 +208,7 @@ def test_the_commands_that_create_a_space_exist(command):
     for option, value in itertools.pairwise([*command, ""]):
         if option.startswith("--"):
             (line,) = re.findall(rf"^ +(?:-\w, )?(?:--[\w-]+, )*{option}\b.*$", shown.stdout, re.MULTILINE)
-            choices = re.search(r"\[(\w+(?:\|\w+)+)\]", line)
+            choices = re.search(r"\[([\w-]+(?:\|[\w-]+)+)\]", line)
             assert not choices or value in choices[1].split("|")
 
 

@@ -32,6 +32,8 @@ def exit_status(program: Callable[[], int]) -> int:
         return CLOSED_PIPE
     except OSError as error:
         if not disk_is_full(error):
+            if "usable temporary directory" in str(error):  # tempfile's own words
+                return _refused("No folder for temporary files can be written; set TMPDIR to one that can.")
             if error.filename is None:
                 raise
             return _refused(

@@ -9,12 +9,15 @@ from specdemo.records.limits import DIRECTION_MARKS
 from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import DRAFT, SPECULATIVE, Status
 
-_STYLE = {
-    Status.ACCEPTED: "32",
+_REJECTED = "rejected"  # in a trace such a token is discarded, and compared
+_STYLE: dict[str, str] = {
+    Status.ACCEPTED: "32;4",
+    _REJECTED: "35;9",
+    Status.DISCARDED: "2;9",
     Status.CORRECTED: "1;33;4",
-    Status.BONUS: "36;4",
-    Status.DISCARDED: "2;31;9",
+    Status.BONUS: "1;36;4",
 }
+_MARK: dict[str, str] = {Status.CORRECTED: "▸", Status.BONUS: "+"}
 _DIVERGED = "33"  # the draft model's own text after the divergence
 _DIVERGENCE = "⟨≠⟩"
 _RESET = "\x1b[0m"
@@ -61,20 +64,20 @@ class TerminalView:
 
     def _legend(self) -> None:
         if self._color:
-            names = (Status.ACCEPTED, Status.CORRECTED, Status.DISCARDED, Status.BONUS)
-            self._write("  ".join(self._styled(name, name) for name in names) + "\n\n")
+            self._write("  ".join(self._styled(name, name) for name in _STYLE) + "\n\n")
 
     def _round(self, round_: dict[str, Any]) -> None:
-        discarded = []
+        lost = {_REJECTED: b"", Status.DISCARDED: b""}
         for token in round_["drafted"]:
             if token["status"] == Status.ACCEPTED:
                 self._write(self._styled(self._text(token["id"]), Status.ACCEPTED))
             else:
-                discarded.append(token["id"])
-        if discarded and self._color:
-            # Decode discarded tokens separately: the stream decoder is only for the text that is kept.
-            lost = b"".join(self._pieces[token] for token in discarded).decode(errors="replace")
-            self._write(self._styled(_printable(lost).replace("\n", "⏎"), Status.DISCARDED))
+                lost[_REJECTED if token["compared"] else Status.DISCARDED] += self._pieces[token["id"]]
+        if self._color:
+            # Decode these tokens separately: the stream decoder is only for the text that is kept.
+            for status, text in lost.items():
+                shown = _printable(text.decode(errors="replace")).replace("\n", "⏎")
+                self._write(self._styled(shown, status))
         if round_["emission"]:
             emission = round_["emission"]
             text = self._text(emission["id"])
@@ -107,7 +110,7 @@ class TerminalView:
         return _printable(self._decoder.feed(self._pieces[token]))
 
     def _styled(self, text: str, status: str) -> str:
-        return self._paint(text, _STYLE[Status(status)])
+        return self._paint(_MARK.get(status, "") + text if self._color and text else text, _STYLE[status])
 
     def _paint(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}{_RESET}" if self._color and text else text

@@ -28,7 +28,7 @@ CLOSE_S = 12.0
 """The maximum wait until the driver has deleted its replicas and ended."""
 RETRY_S = 3.0
 """The time between the end of a driver and the start of the next one."""
-LOST = "The replica of this run stopped unexpectedly. The results so far are kept; start the run again."
+LOST = "The replica of this job stopped unexpectedly; start the job again."
 _log = logging.getLogger(__name__)
 
 

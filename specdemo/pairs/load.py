@@ -1,5 +1,6 @@
 """Loading of a pair: fetch both models, check them, place them on devices, measure them, warm them up."""
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,11 +16,13 @@ from specdemo.pairs.builtin_target import Progress, cache_folder, mended_target,
 from specdemo.pairs.calibrate import choose_threads
 from specdemo.pairs.compatible import notes_on
 from specdemo.pairs.hardware import (
+    GB,
     Placement,
     arithmetic_of,
     best_device,
     chosen_device,
     free_memory,
+    free_ram,
     plan,
     precision_for,
     return_freed_memory,
@@ -34,6 +37,9 @@ from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
 from specdemo.records.pieces import PieceTable
 
 MAX_CALIBRATIONS = 5
+BESIDE_WEIGHTS = 450_000_000
+"""Bytes for caches, compiled code and workspaces; measured with the built-in pair under memory limits."""
+_log = logging.getLogger(__name__)
 
 
 def load_pair(
@@ -122,6 +128,8 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     placement = (
         _planned(target_found, draft_found, precision) if spread else Placement(str(place), str(place))
     )
+    if (checked_on or place.type) == "cpu":
+        _warn_of_little_memory(target_found, draft_found, precision)
     loader = Loader(precision, placement, checked_on)
     progress("Loading the models", 0.75)
     target = loader.model("target", target_found, within(progress, 0.75, 0.9))
@@ -153,6 +161,22 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     )
     return_freed_memory()
     return pair if checked_on is None else _moved(pair, place)
+
+
+def _warn_of_little_memory(target: Files, draft: Files | None, precision: str) -> None:
+    """Log a warning if the RAM may not suffice, because the system ends such a program without a word."""
+    width, weights = DTYPES[precision], 0
+    for folder in [files.folder for files in (target, draft) if files is not None]:
+        stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        weights += stored if width == "auto" else count_parameters(folder) * width.itemsize
+    needed, free = BESIDE_WEIGHTS + int(SLACK * weights), free_ram()
+    if free < needed:
+        _log.warning(
+            "The models need about %.1f GB of memory, but only %.1f GB are free, so the system may end this "
+            "program; free some memory or raise the limit.",
+            needed / GB,
+            free / GB,
+        )
 
 
 def _compile() -> None:

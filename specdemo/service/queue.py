@@ -224,7 +224,7 @@ class JobQueue:
         with self._changed:
             if not self._changed.wait_for(lambda: not self._taken, within_s):
                 for queued in self._running:
-                    queued.cut = f"This job was ended; the results so far are kept. {sentence}"
+                    queued.cut = f"This job was ended. {sentence}"
             if not self._changed.wait_for(lambda: not self._taken, CUT_S):
                 # A job that does not call ``stop`` cannot be ended, but its visitor gets the error message.
                 for queued in self._running:
@@ -356,10 +356,7 @@ class JobQueue:
             nonlocal asked
             limit = self.bounds.max_seconds
             if queued.cut is None and queued.begun is not None and self._clock() - queued.begun > limit:
-                queued.cut = (
-                    f"The time limit of {limit:g} s ended this job. The results so far are kept; "
-                    "ask for less next time."
-                )
+                queued.cut = f"The time limit of {limit:g} s ended this job; ask for less next time."
             gone = queued.left or queued.refused is not None
             asked = asked or gone or queued.cut is not None or queued.stop()
             return asked

@@ -1,10 +1,12 @@
 """The page's life: it is served until a signal ends the program or its device is lost."""
 
 import gc
+import ipaddress
 import signal
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -48,6 +50,8 @@ def serve_until_ended(page: gr.Blocks, service: RunService, options: Mapping[str
         gc.freeze()  # otherwise each garbage collection takes 0.3 s to search the imported modules' objects
         address = str(page.local_url).replace("[::]", "[::1]")  # of all addresses, one that a browser opens
         print(f"Open {address} in a browser; Ctrl-C ends the page.", flush=True)
+        if others := addresses_for_others(page):
+            print(f"Other machines can reach the page at {' or '.join(others)}.", flush=True)
         while not service.lost:
             time.sleep(POLL_S)
         status = LOST_DEVICE
@@ -62,6 +66,30 @@ def serve_until_ended(page: gr.Blocks, service: RunService, options: Mapping[str
     service.close(FINISH_S)
     _close_when_delivered(page)
     return status
+
+
+def addresses_for_others(page: gr.Blocks) -> list[str]:
+    """Return the page's addresses on other machines, if it listens on all addresses of this one."""
+    found: list[str] = []
+    for listener in listening_sockets(page):
+        host, port = listener.getsockname()[:2]
+        if ipaddress.ip_address(host).is_unspecified:
+            found += [f"http://{name}:{port}" for name in _addresses_of_this_machine(listener.family)]
+    return found
+
+
+def _addresses_of_this_machine(family: int) -> list[str]:
+    addresses: list[str] = []
+    with suppress(OSError):
+        addresses += [str(one[4][0]) for one in socket.getaddrinfo(socket.gethostname(), None, family)]
+    # The system chooses the address to send from; nothing is sent. The other one is reserved for documents.
+    elsewhere = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((elsewhere, 9))
+        addresses.append(probe.getsockname()[0])
+    known = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
+    usual = dict.fromkeys(one for one in known if not (one.is_loopback or one.is_link_local))
+    return [f"[{one}]" if one.version == 6 else str(one) for one in usual]
 
 
 def _close_when_delivered(page: gr.Blocks) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from dataclasses import MISSING, asdict, fields, replace
 
 import pytest
@@ -95,7 +96,10 @@ def test_colors_follow_the_status_and_control_characters_are_shown(capsys, monke
     monkeypatch.setenv("FORCE_COLOR", "1")
     main([*GENERATE, "40", "--seed", "3"])
     out = capsys.readouterr().out
-    assert "\x1b[1;33;4m" in out and "\x1b[2;31;9m" in out
+    legend, text = out.split("\n\n", 1)
+    assert re.sub(r"\x1b\[[\d;]*m", "", legend) == "accepted  rejected  discarded  ▸corrected  +bonus"
+    explained, shown = (set(re.findall(r"\x1b\[[1-9][\d;]*m[▸+]?", part)) for part in (legend, text))
+    assert shown == explained
     assert "\x1b[33m" not in out
     assert not {chr(code) for code in range(32)} & set(out) - {"\x1b", "\n", "\t"}
     main([*GENERATE, "20", "--draft-alone"])

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from helpers.waiting import PATIENCE_S
 
 import specdemo.pairs.load
 from specdemo import __version__
+from specdemo.cli import replay
 from specdemo.cli.main import main
 from specdemo.records.trace_file import load
 
@@ -61,6 +63,18 @@ def test_output_that_cannot_be_written_ends_a_command_in_a_sentence(output, unbu
     command = ["bash", "-c", f"{sys.executable} -m specdemo replay story-sampled {output}"]
     program = started(command, {"PYTHONUNBUFFERED": unbuffered, "PYTHONIOENCODING": "ascii"})
     assert (program.communicate(timeout=PATIENCE_S)[1], program.returncode) == (words, status)
+
+
+def test_a_missing_folder_for_temporary_files_is_reported_in_a_sentence(monkeypatch, capsys):
+    def denied(*_names: Any) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(os, "open", denied)
+    monkeypatch.setattr(replay, "run", lambda _options: print(tempfile.gettempdir()))
+    assert main(["replay", "story-sampled"]) == 2
+    sentence = "No folder for temporary files can be written; set TMPDIR to one that can."
+    assert capsys.readouterr().err == f"specdemo: {sentence}\n"
 
 
 @pytest.mark.parametrize("program", [[*COMMAND, *GENERATE], APP], ids=["specdemo", "app.py"])

@@ -30,7 +30,7 @@ ERROR = ".sd [data-role=error]"
 SOURCE = "[data-role=source]"
 MARKS = ".sd-plot[data-plot=race] .scatterlayer .point"
 NOT_NUMBERS = "The run was ended because a model returned NaN or infinite logits; try another precision."
-TOO_LONG = "The time limit of 300 s ended this job. The results so far are kept; ask for less next time."
+TOO_LONG = "The time limit of 300 s ended this job; ask for less next time."
 
 
 class SlowMachine:

@@ -99,6 +99,21 @@ def test_a_target_that_lacks_the_token_before_every_text_is_refused_at_load(with
         load_sources(Sources(str(folder), "none", **ON_CPU))
 
 
+@pytest.mark.parametrize(("free", "reported"), [(200_000_000, True), (600_000_000, False)])
+def test_too_little_memory_is_reported_before_the_models_are_loaded(
+    target_folder, monkeypatch, caplog, free, reported
+):
+    monkeypatch.setattr(load, "free_ram", lambda: free)
+    logged = {}
+
+    def progress(text, _fraction):
+        logged[text] = caplog.text
+
+    load_sources(Sources(str(target_folder), "none", **ON_CPU), progress=progress)
+    words = "need about 0.5 GB of memory, but only 0.2 GB are free"
+    assert (words in logged["Loading the models"]) == reported
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [

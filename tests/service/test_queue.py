@@ -218,7 +218,7 @@ def test_a_visitor_who_vanishes_does_not_keep_the_device(monkeypatch):
 def test_the_time_limit_ends_a_job_keeps_its_events_and_says_so():
     queue = JobQueue(Bounds(max_seconds=0.1))
     visitor = running(queue, Gate()).wait()
-    sentence = "The time limit of 0.1 s ended this job. The results so far are kept; ask for less next time."
+    sentence = "The time limit of 0.1 s ended this job; ask for less next time."
     assert isinstance(visitor.failure, UserError) and str(visitor.failure) == sentence
     assert visitor.events == [{"type": "first"}, {"type": "last", "stopped": True}] and is_free(queue)
 
@@ -262,7 +262,7 @@ def test_a_job_that_outlasts_a_closing_queue_is_ended_and_its_visitor_reads_why(
     current = Reading(visit(queue, never_stops)) if deaf else running(queue, Gate())
     until(lambda: current.events)
     queue.close("Closed.", 0.05)
-    assert str(current.wait().failure) == "This job was ended; the results so far are kept. Closed."
+    assert str(current.wait().failure) == "This job was ended. Closed."
     assert deaf or current.events[-1] == {"type": "last", "stopped": True}
     gate.set()
 

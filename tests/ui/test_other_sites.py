@@ -49,11 +49,32 @@ def test_the_preview_of_a_link_describes_the_page_and_shows_a_run(url):
 def test_the_preview_names_the_address_that_was_asked_for(url, monkeypatch):
     assert preview(f"{url}?trace=code&k=4")["og:url"] == f"{url}?trace=code&k=4"
     assert preview(f'{url}?prompt="><script>')["og:url"].startswith(f"{url}?prompt=")
-    forwarded = {"X-Forwarded-Host": "demo.localhost:8443", "X-Forwarded-Proto": "https"}
-    assert preview(url, headers=forwarded)["og:url"] == "https://demo.localhost:8443/"
     monkeypatch.setenv("SPACE_HOST", SPACE)
     tags = preview(url)
     assert tags["og:url"] == f"https://{SPACE}/" and tags["og:image"].startswith(f"https://{SPACE}/")
+
+
+@pytest.mark.parametrize(
+    ("headers", "root"),
+    [
+        ("X-Forwarded-Host: demo.localhost:8443; X-Forwarded-Proto: https", "https://demo.localhost:8443"),
+        ("X-Forwarded-Host: a.localhost, b.localhost; X-Forwarded-Proto: HTTPS, http", "https://a.localhost"),
+        ("Host: a.localhost; X-Forwarded-Proto: Https; X-Forwarded-Port: 443", "https://a.localhost"),
+        ("Host: a.localhost; X-Forwarded-Proto: https; X-Forwarded-Port: 80", "https://a.localhost"),
+        ("Host: a.localhost; X-Forwarded-Port: 8080, 80", "http://a.localhost:8080"),
+        ("Host: a.localhost:81; X-Forwarded-Port: 8080", "http://a.localhost:81"),
+        ("Host: a.localhost; X-Forwarded-Port: x", "http://a.localhost"),
+        ("Host: [::1]; X-Forwarded-Port: 8080", "http://[::1]:8080"),
+        ('Host: x.localhost; Forwarded: for="[::2]:9";host="[::1]:8443";Proto=HTTPS', "https://[::1]:8443"),
+        ("Host: x.localhost; Forwarded: host=a.localhost, host=b.localhost", "http://a.localhost"),
+        ("Host: a.localhost; Forwarded: for=_x; X-Forwarded-Proto: gopher", "http://a.localhost"),
+    ],
+    ids=str,
+)
+def test_the_preview_and_gradio_name_the_address_that_a_proxy_reports(url, headers, root):
+    named = dict(one.split(": ", 1) for one in headers.split("; "))
+    assert preview(url, headers=named)["og:url"] == f"{root}/"
+    assert PLAIN.get(f"{url}config", headers=named).json()["root"] == root
 
 
 def test_the_icon_is_the_pages_own(url):

@@ -179,7 +179,9 @@ Host: 999.1.1.1 -> 421
 Host: localhost:99999 -> 421
 X-Forwarded-Host: [::1 -> 421
 Host: localhost; X-Forwarded-Host: [::1 -> 421
-Host: localhost; X-Forwarded-Host: evil.example -> 421"""
+Host: localhost; X-Forwarded-Host: evil.example -> 421
+Host: localhost; Forwarded: host=evil.example -> 421
+Host: localhost; X-Forwarded-Port: 99999 -> 200"""
 Row = tuple[str, bytes, int, str]
 
 

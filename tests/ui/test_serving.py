@@ -51,7 +51,7 @@ class Served:
         if options.get("taken"):
             raise OSError("Cannot find empty port in range: 7860-7959.")
         self.local_url = "http://127.0.0.1:7/"
-        self.server = SimpleNamespace(servers=[])
+        self.server = SimpleNamespace(servers=[SimpleNamespace(sockets=options.get("sockets", []))])
 
     def close(self, *within_s: float, verbose: bool = True) -> None:
         self.ended.append(within_s)
@@ -79,6 +79,28 @@ def test_a_terminated_program_lets_the_run_finish_then_closes_and_a_second_signa
     assert served.ended == [(serving.FINISH_S,), ()], "first the service, then the page"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert capsys.readouterr().out == "Open http://127.0.0.1:7/ in a browser; Ctrl-C ends the page.\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [("0.0.0.0", "http://10.0.0.5"), ("::", "http://[fd00::5]"), ("127.0.0.1", None)]
+)
+def test_a_page_that_listens_on_all_addresses_prints_those_for_other_machines(
+    served, capsys, monkeypatch, host, address
+):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    known = ("127.0.1.1", "fe80::1%eth0", "fd00::5" if ":" in host else "10.0.0.5")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [(family, 0, 0, "", (one, 0)) for one in known])
+    served.lost = True
+    with socket.create_server((host, 0), family=family) as listener:
+        served.serve(sockets=[listener])
+        port = listener.getsockname()[1]
+    _, *others = capsys.readouterr().out.splitlines()
+    if address is None:
+        assert not others
+    else:
+        (line,) = others
+        assert line.startswith(f"Other machines can reach the page at {address}:{port}")
+        assert "127.0.1.1" not in line and "fe80" not in line
 
 
 def test_the_page_closes_after_the_last_events_are_delivered(served, monkeypatch):

@@ -92,8 +92,10 @@ SPACES = ("https://huggingface.co", "https://*.hf.space")
 """The sites that may show a Space's page in a frame."""
 _GRADIOS = b"x-gradio-"
 """The start of the names of headers that only other services of Gradio use."""
-_FIRST_ONLY = {b"x-forwarded-host", b"x-forwarded-proto"}
-"""Headers to which each proxy adds a value; the first value is the visitor's."""
+_PROXIES = (b"forwarded", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto")
+"""Headers with the address that a visitor called. Each proxy adds a value; the first one is the visitor's."""
+_PAIR = re.compile(r'(\w+)="?([^";]*)"?')
+"""A name and its value in the header ``Forwarded`` (RFC 7239)."""
 UNKNOWN_NAME = "This page has no such host name; its host can allow the name with --allow-host."
 FOREIGN_PAGE = "Pages of other sites may not call this page; its host can allow them with --allow-host."
 _log = logging.getLogger(__name__)
@@ -163,8 +165,8 @@ class Guard:
 def admitted_headers(raw: RawHeaders, hosts: Hosts) -> RawHeaders:
     """Check the headers of a request and return those that the app gets."""
     # Gradio builds addresses from some headers and fails on unusual values, so these are removed.
-    kept = [_first(name, value) for name, value in raw if not name.startswith(_GRADIOS)]
-    kept = [one for one in kept if one[0] != b"x-forwarded-proto" or one[1] in (b"http", b"https")]
+    kept = [one for one in raw if not one[0].startswith(_GRADIOS) and one[0] not in _PROXIES]
+    kept += _called(Headers(raw=raw))
     headers = Headers(raw=kept)
     asked = [name_in(value) for key in ("host", "x-forwarded-host") for value in headers.getlist(key)]
     if not all(name and hosts.answers_to(name) for name in asked):
@@ -175,8 +177,19 @@ def admitted_headers(raw: RawHeaders, hosts: Hosts) -> RawHeaders:
     return kept
 
 
-def _first(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    return name, value.split(b",")[0].strip() if name in _FIRST_ONLY else value
+def _called(headers: Headers) -> RawHeaders:
+    """Return the address that the visitor called, in the two headers that Gradio reads."""
+    pairs, host, port, scheme = (headers.get(name.decode(), "").split(",")[0].strip() for name in _PROXIES)
+    standard = {name.lower(): value for name, value in _PAIR.findall(pairs)}
+    host, scheme = host or standard.get("host", ""), (scheme or standard.get("proto", "")).lower()
+    named = host or headers.get("host", "")
+    # A proxy that ends TLS may report the usual port of the other scheme.
+    if port not in ("80", "443") and name_in(f"{named}:{port}"):
+        host = f"{named}:{port}"
+    called = [(b"x-forwarded-host", host)] if host else []
+    if scheme in ("http", "https"):
+        called.append((b"x-forwarded-proto", scheme))
+    return [(name, value.encode("latin-1")) for name, value in called]
 
 
 async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
