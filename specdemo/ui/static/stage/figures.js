@@ -1,7 +1,7 @@
 // The headline figures and the counts of target passes. The server computes them; this module only formats them.
 
 import { write } from "../common/dom.js";
-import { hasResidual, isSlower, rangeWords, share, times } from "../common/words.js";
+import { hasResidual, isDisturbed, isSlower, rangeWords, share, times } from "../common/words.js";
 
 const fixedDigits = (digits) => (value) => value.toFixed(digits);
 const FORMATS = {
@@ -34,7 +34,6 @@ const LABELS = {
     return end ? "same text as the target" : "same as the target so far";
   },
 };
-const UNDECIDED = "undecided"; // the doubt about a speedup whose interval includes 1
 const FULL_ROW = 40; // if a lane has more pass blocks than this, all blocks get narrower
 
 /**
@@ -44,7 +43,7 @@ const FULL_ROW = 40; // if a lane has more pass blocks than this, all blocks get
 export function speedupLabel({ speedup, baseline_tokens: alone }, { spread, doubt, speedups = [] }) {
   if (speedup === null && alone) return "shown after 8 tokens";
   const word = isSlower(speedup) ? "slower" : "speedup";
-  if (doubt && doubt !== UNDECIDED) return `${word}, ${doubt}`;
+  if (isDisturbed({ doubt })) return `${word}, ${doubt}`;
   if (speedups.length > 1) return `${word}, median of ${speedups.length}`;
   return speedup !== null && spread ? `${word} ${rangeWords(spread)}` : word;
 }
