@@ -68,7 +68,8 @@ class Question:
     figures: str = ""
     # True if a measurement has given the right answer, False if the teacher has entered it.
     measured: bool = False
-    # True if the measurement gave no answer, and ``right`` was recorded earlier on another machine.
+    # True if the measurement gave no answer, and ``right`` was recorded earlier on another machine. Students'
+    # answers are not compared with it.
     recorded: bool = False
     # True if the latest measurement has ended without a result.
     failed: bool = False
@@ -142,7 +143,7 @@ class Question:
 
     @property
     def _right_answers(self) -> int:
-        if self.right is None:
+        if self.right is None or self.recorded:
             return 0
         margin = self._tolerance * abs(self.right) + ROUNDING
         return sum(math.isclose(one, self.right, rel_tol=0, abs_tol=margin) for one in self.answers.values())

@@ -20,7 +20,7 @@ from specdemo.cli.options import (
     loaded_pair,
     replicas_of,
 )
-from specdemo.records.drafter_kinds import RENAMED
+from specdemo.records.drafter_kinds import DRAFT_MODEL, RENAMED
 from specdemo.records.limits import UserError
 from specdemo.records.output import require_regular, require_writable
 from specdemo.records.trace import RunConfig
@@ -46,6 +46,11 @@ def add_to(commands: Any) -> None:
     add("--rule", **SAMPLED_RULE)
     add("--peers", action="store_true", help="also measure other libraries, with greedy decoding on a CPU")
     add(
+        "--overlap",
+        action="store_true",
+        help="measure the draft model's acceptance rate and the overlap of p and q, with R seeds",
+    )
+    add(
         "--gguf",
         type=Path,
         metavar="FILE",
@@ -63,7 +68,13 @@ def run(options: argparse.Namespace) -> int:
             "--peers compares greedy runs with one draft length, each run once on this machine; "
             "give --k one value, and leave out --temperature, --rule, --repeats and --cluster."
         )
-    if options.peers and options.out.exists():
+    fixed = len(ks) == 1 and options.drafters == DRAFT_MODEL
+    if options.overlap and (options.peers or options.cluster or not fixed):
+        raise UserError(
+            f"--overlap measures --drafters {DRAFT_MODEL} with one draft length on this machine; give --k "
+            "one value, and leave out --peers and --cluster."
+        )
+    if (options.peers or options.overlap) and options.out.exists():
         raise UserError(f"{options.out} exists already; choose a new file with --out.")
     if options.gguf and not options.gguf.is_file():
         raise UserError(f"--gguf must be an existing file, got {options.gguf}.")
@@ -86,6 +97,11 @@ def run(options: argparse.Namespace) -> int:
         ):
             peers.run(pair, contenders)
         print(peers.table())
+        return 0
+    if options.overlap:
+        from specdemo.bench.overlap import measure_overlap
+
+        print(measure_overlap(loaded_pair(options), prompts, settings, options.out))
         return 0
     from specdemo.bench.bench import Bench
 

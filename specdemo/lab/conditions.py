@@ -10,7 +10,7 @@ K = 3
 PROMPTS = 2
 BEST, LESS = "works best when", "works less well when"
 """The groups of contrasts. The page shows a group followed by the titles of its contrasts."""
-PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
+PLAIN, STOCK, LISTED, CODE, INVENTED = "facts", "boilerplate", "lists", "code", "creative"
 """Categories of the built-in prompts."""
 MAX_REPEATS = 16
 
@@ -89,10 +89,10 @@ CONTRASTS = (
         "predictable-text",
         BEST,
         "the next tokens are predictable",
-        "If one continuation stands out, both models find the same one. At temperature 1.5, the target "
-        "samples from many continuations, and the draft model cannot know which one comes.",
-        Side("always the most likely token", STOCK),
-        Side("sampled at temperature 1.5", STOCK, change={"temperature": 1.5}),
+        "If one continuation stands out, both models find the same one. At temperature 1.5, both spread "
+        "their probability over many tokens, and the two distributions overlap less.",
+        Side("always the most likely token", LISTED),
+        Side("sampled at temperature 1.5", LISTED, change={"temperature": 1.5}),
     ),
     Contrast(
         "parallel-verification",
@@ -107,9 +107,9 @@ CONTRASTS = (
         "creative-task",
         LESS,
         "the task is creative",
-        "A standard letter has few continuations, an invented story many. At temperature 1, the target "
+        "A Python function has few continuations, an invented story many. At temperature 1, the target "
         "often chooses words that the draft model does not expect.",
-        Side("standard letters", STOCK),
+        Side("two Python functions", CODE),
         Side("a poem and a story, at temperature 1", INVENTED, change={"temperature": 1.0}),
     ),
     Contrast(

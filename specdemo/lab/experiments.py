@@ -40,6 +40,8 @@ from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.figures import median_run
 from specdemo.records.limits import MAX_K, UserError, parse_config, show
+from specdemo.records.sentences import DOUBTS, doubt
+from specdemo.records.spread import spread
 from specdemo.records.trace import AUTO, USUAL_K, Rule, RunConfig
 
 PROMPTS_BY_CATEGORY = 12
@@ -161,6 +163,11 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
         s_theory=median(lambda run: run.totals.s_theory),
         s_cost=median(lambda run: run.totals.s_cost),
         identical=all_identical([run.totals for run in runs]),
+        disturbed=any(
+            doubt(run.totals, spread(run.rounds)) in DOUBTS
+            for run in runs
+            if run.totals.speedup == shown.get("speedup")
+        ),
     )
     contrast = setting.contrast
     return point if contrast is None else ContrastPoint(contrast.name, contrast.title, setting.side, point)

@@ -53,13 +53,14 @@ class SweepPoint:
     s_theory: float | None
     s_cost: float | None
     identical: bool | None  # None under the rejection rule
+    disturbed: bool = False  # other work disturbed the run whose speedup is shown
 
     def row(self) -> dict[str, Any]:
         return asdict(self)
 
     def __str__(self) -> str:
         parts = (
-            f"{self.label:<22}{_shown('{:.2f}×', self.speedup):>7}",
+            f"{self.label:<22}{_shown('{:.2f}×', self.speedup):>7}{' (disturbed)' if self.disturbed else ''}",
             _shown("α {:.0%}", self.alpha),
             _shown("τ {:.2f}", self.tau),
             _shown("{:.1f} tok/s", self.tokens_per_s),
@@ -118,17 +119,19 @@ class Outcome(NamedTuple):
     text: str
 
 
-CLOSE = 1.05
-"""Two speedups with a smaller ratio count as equal."""
+CLOSE = 1.1
+"""Two speedups with a smaller ratio count as equal: identical runs on a busy machine can differ so much."""
 
 
 def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
     """Compare the speedup of the side that should help with that of the side that should hurt."""
     if helps.speedup is None or hurts.speedup is None:
         return Outcome("close", "No result: a speedup is missing.")
+    if helps.disturbed or hurts.disturbed:
+        return Outcome("close", "No result: other work disturbed the runs. Measure again.")
     ratio = helps.speedup / hurts.speedup
     if max(ratio, 1 / ratio) < CLOSE:
-        return Outcome("close", "Too close to tell: the two speedups differ by less than 5%.")
+        return Outcome("close", "Too close to tell: the two speedups differ by less than 10%.")
     if ratio < 1:
         return Outcome("unexpected", f"Not as expected: the second side is {1 / ratio:.1f} times as fast.")
     return Outcome("expected", f"As expected: the first side is {ratio:.1f} times as fast.")

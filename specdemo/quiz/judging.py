@@ -4,7 +4,7 @@ The results of the built-in pair are far from the limits between options."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specdemo.records.figures import Totals
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE
@@ -23,15 +23,26 @@ class Outcome:
     ids: Mapping[str, Sequence[int]]
     """Lane -> its output token ids."""
     typical: float | None
-    """``Spread.typical`` of the run; None if unknown."""
+    """``Spread.typical`` of the run; None if it is not known, or not to be compared."""
 
     @property
     def speedup(self) -> float | None:
         """The speedup; None if unknown or disturbed by other work."""
-        measured, typical = self.totals.speedup, self.typical
+        return None if self.disturbed else self.totals.speedup
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other work has changed the speedup: it is far from the typical one, or above τ."""
+        measured, typical, tau = self.totals.speedup, self.typical, self.totals.tau
         if measured is None or typical is None:
-            return None
-        return measured if 1 / (1 + UNEVEN) <= measured / typical <= 1 + UNEVEN else None
+            return False
+        even = 1 / (1 + UNEVEN) <= measured / typical <= 1 + UNEVEN
+        return not even or (tau is not None and measured > tau)
+
+    @property
+    def undisturbed(self) -> "Outcome":
+        """The same outcome, with its speedup taken at face value."""
+        return replace(self, typical=None)
 
     def same(self, lane: str) -> bool:
         return list(self.ids[lane]) == list(self.ids[BASELINE])

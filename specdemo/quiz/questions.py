@@ -11,9 +11,10 @@ from specdemo.quiz.judging import MARGIN, Outcome
 from specdemo.records.limits import MAX_K
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Mode, Rule
 
-TOO_CLOSE = (
-    f"Too close to call: a figure is within {MARGIN:.0%} of the limit between two answers, "
-    "or other programs slowed the runs down."
+TOO_CLOSE = f"Too close to call: a figure is within {MARGIN:.0%} of the limit between two answers."
+DISTURBED = (
+    "Other work disturbed a run: its pass times were so uneven that its speedup says little. Run it again "
+    "when the machine has nothing else to do."
 )
 WRONG_TEXT = (
     "The text differs from the target's, which must not happen: please report it. The target decides every "
@@ -52,7 +53,7 @@ class Question:
     sides: tuple[QuizSide, QuizSide]  # in the order of measurement
     decide: Callable[[Outcome, Outcome], int | None]
     """Return the index of the option that the outcomes support, or None."""
-    undecided: str = TOO_CLOSE  # shown if ``decide`` returns None
+    undecided: str = TOO_CLOSE  # shown if ``decide`` returns None although no run was disturbed
 
 
 def _same_tokens(lane: str) -> Figure:
@@ -227,31 +228,29 @@ QUESTIONS = (
         "temperature",
         "The text is sampled at temperature 1.5 with rejection sampling, instead of always choosing the most "
         "likely token. What happens to the acceptance rate α?",
-        f"“{EMAIL.prompt}” continues for 96 tokens, k = 3.",
+        f"“{FIBONACCI.prompt}” 96 tokens, k = 3.",
         (
             Option(
                 "It rises: a target that samples is less strict",
-                "The distributions of draft model and target overlap more often than their most likely "
-                "tokens agree. A draft token is accepted with probability min(1, p/q), not only if it is the "
-                "most likely token.",
+                "In this run, the two distributions overlapped more than the two models agreed on the most "
+                "likely token. That can happen if the greedy text is hard to draft; on average, α falls.",
             ),
             Option(
                 "It stays about the same",
-                "A high temperature makes tokens harder to predict, but rejection sampling is less strict. A "
-                "draft token is accepted with probability min(1, p/q), not only if it is the most likely "
-                "token.",
+                "In this run, the two distributions overlapped as much as the two models agreed on the most "
+                "likely token. That can happen if the greedy text is hard to draft; on average, α falls.",
             ),
             Option(
-                "It falls: chance is harder to predict",
-                "At a high temperature, target and draft model spread their probability over many tokens, "
-                "and over different ones. The less the two distributions overlap, the fewer tokens are "
-                "accepted.",
+                "It falls: the two distributions overlap less",
+                "At a high temperature, both models spread their probability over many tokens, and not over "
+                "the same ones. A draft token is accepted with a probability equal to the overlap of both "
+                "distributions, so fewer are accepted.",
             ),
         ),
         (
-            QuizSide("always the most likely token", EMAIL, (ALPHA, TAU, SPEEDUP), LONG),
+            QuizSide("always the most likely token", FIBONACCI, (ALPHA, TAU, SPEEDUP), LONG),
             QuizSide(
-                "sampled at temperature 1.5", EMAIL, (ALPHA, TAU, SPEEDUP), {**LONG, "temperature": 1.5}
+                "sampled at temperature 1.5", FIBONACCI, (ALPHA, TAU, SPEEDUP), {**LONG, "temperature": 1.5}
             ),
         ),
         judging.temperature,

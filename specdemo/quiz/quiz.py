@@ -11,7 +11,7 @@ from specdemo.lab.conditions import NONE
 from specdemo.lab.experiments import Setting, configs_for
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.quiz.judging import Outcome
-from specdemo.quiz.questions import Question
+from specdemo.quiz.questions import DISTURBED, SPEEDUP, Question
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError, show
 from specdemo.records.spread import spread
@@ -81,13 +81,20 @@ def side_event(number: int, question: Question, index: int, outcome: Outcome) ->
     for label, read, pattern in side.figures:
         value = read(outcome)
         text = "–" if value is None else pattern.format(value)
+        if label == SPEEDUP.label and outcome.disturbed:
+            text += " (disturbed)"
         figures.append({"label": label, "value": value, "text": text})
     return {"type": "side", "question": number, "index": index, "label": side.label, "figures": figures}
 
 
 def verdict_event(number: int, question: Question, first: Outcome, second: Outcome) -> Event:
     chosen = question.decide(first, second)
-    why = question.undecided if chosen is None else question.options[chosen].why
+    if chosen is not None:
+        why = question.options[chosen].why
+    elif question.decide(first.undisturbed, second.undisturbed) is not None:
+        why = DISTURBED
+    else:
+        why = question.undecided
     return {"type": "verdict", "question": number, "option": chosen, "why": why}
 
 

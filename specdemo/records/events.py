@@ -5,26 +5,30 @@
             that is stopped before it begins has ``STOPPED``, which is ``over``
 ``start``   the ``run`` without the rounds of its own lanes, the ``pieces`` (bytes) of the prompt's ids and of
             the ids of repeats, and the ``specials``
-``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids not sent before
+``round``   the ``lane``, the ``round``, the ``totals`` so far, the ``pieces`` of ids not sent before, and
+            ``spread`` and ``doubt`` as in ``end``, renewed every ``RENEWED`` rounds
 ``end``     the closing ``sentence`` and ``remarks``, the ``badge``, the final ``totals``, the ``finish``, and
             ``draft_divergence``, a sentence about the draft model's own text (None if it did not run alone);
             ``spread``, how far the speedup can be trusted (None without a speedup and for a watched server),
-            and the ``speedups`` of all measured runs in ascending order
+            the ``speedups`` of all measured runs in ascending order, and ``doubt``, why the speedup cannot be
+            trusted (a ``sentences.Doubt``, or None)
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from specdemo.records.figures import Tally, Totals, accepted_repeats, fold
 from specdemo.records.sentences import (
+    Doubt,
     badge,
     closing_sentence,
+    doubt,
     draft_divergence_sentence,
     pieces_sentence,
     remarks,
 )
-from specdemo.records.spread import spread
+from specdemo.records.spread import Spread, spread
 from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched
 
 Event = dict[str, Any]
@@ -35,6 +39,10 @@ ROUND_FIGURES = (
     *("identical", "divergence", "divergence_gap"),
 )
 """Figures of target passes. Without reported rounds, a "round" is whatever text arrived at once."""
+
+
+RENEWED, RESAMPLES = 4, 200
+"""While a run is in progress, its spread is computed every ``RENEWED`` rounds, which takes 2 ms."""
 
 
 class RunLog:
@@ -55,6 +63,7 @@ class RunLog:
         self._pieces = dict(blank.pieces)
         self._rounds: dict[str, list[Round]] = {}
         self._tally = Tally(blank.config.rule, blank.calibration)
+        self._trusted: Spread | None = None
 
     def start(self) -> Event:
         run = asdict(self._blank)
@@ -66,13 +75,25 @@ class RunLog:
         self._tally.add(lane, round_)
         pieces = self._pieces_of(ids_in(round_) - self._pieces.keys())
         self._pieces |= pieces
+        totals, watched = self._tally.totals(), self._blank.watched
+        if totals.speedup is not None and watched is None:
+            count = sum(len(rounds) for rounds in self._rounds.values())
+            if self._trusted is None or count % RENEWED == 0:
+                self._trusted = spread(self._rounds, RESAMPLES)
         return {
             "type": "round",
             "lane": lane,
             "round": asdict(round_),
-            "totals": shown_figures(self._tally.totals(), self._blank.watched),
+            "totals": shown_figures(totals, watched),
             "pieces": pieces,
+            "spread": self._trusted and self._trusted._asdict(),
+            "doubt": self._doubt(totals, self._trusted),
         }
+
+    def _doubt(self, totals: Totals, trusted: Spread | None, speedups: Sequence[float] = ()) -> Doubt | None:
+        watched = self._blank.watched
+        has_rounds = watched is None or watched.rounds
+        return doubt(totals, trusted, speedups) if has_rounds else None
 
     @property
     def begun(self) -> bool:
@@ -102,6 +123,7 @@ class RunLog:
             "totals": shown_figures(totals, watched),
             "spread": trusted and trusted._asdict(),
             "speedups": speedups,
+            "doubt": self._doubt(totals, trusted, speedups),
             "finish": finish,
         }
 

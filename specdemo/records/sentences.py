@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from specdemo.records.drafter_kinds import KINDS
@@ -24,7 +25,19 @@ class Badge(NamedTuple):
     text: str
 
 
+class Doubt(StrEnum):
+    """A reason not to trust a speedup, as the page shows it next to the figure."""
+
+    DISTURBED = "disturbed"
+    ABOVE_TAU = "above τ"
+    UNDECIDED = "undecided"  # the interval shows this by itself
+
+
 DISTURBED = "Pass times were uneven; other work may have disturbed the run."
+DOUBTS = {
+    Doubt.DISTURBED: DISTURBED,
+    Doubt.ABOVE_TAU: "A speedup above τ is not possible; other work slowed the target alone.",
+}
 END_TO_END = 0.03  # minimum relative difference of the end-to-end speedup that a remark mentions
 
 
@@ -57,6 +70,26 @@ def closing_sentence(
     return " ".join(sentences)
 
 
+def doubt(totals: Totals, trusted: Spread | None, speedups: Sequence[float] = ()) -> Doubt | None:
+    """Return why the speedup of a run, finished or not, cannot be trusted; None if it can.
+
+    ``speedups`` are those of all measured runs, in ascending order. A round takes at least as long as a
+    pass of the target alone, so only other work can raise a speedup above τ.
+    """
+    repeated = len(speedups) > 1
+    if trusted and trusted.disturbed and not repeated:
+        return Doubt.DISTURBED
+    if totals.speedup is not None and totals.tau is not None and totals.speedup > totals.tau:
+        return Doubt.ABOVE_TAU
+    if repeated:
+        low, high = speedups[0], speedups[-1]
+    elif trusted:
+        low, high = trusted.low, trusted.high
+    else:
+        return None
+    return Doubt.UNDECIDED if low <= 1 <= high else None
+
+
 def remarks(
     totals: Totals, finish: Finish | None, repeated: int, trusted: Spread | None, speedups: Sequence[float]
 ) -> str:
@@ -64,6 +97,7 @@ def remarks(
 
     ``repeated`` is the number from ``figures.accepted_repeats``; ``speedups`` are those of all measured runs.
     """
+    doubted = doubt(totals, trusted, speedups)
     sentences = []
     whole = totals.speedup_end_to_end
     if whole and totals.speedup and abs(whole / totals.speedup - 1) > END_TO_END:
@@ -72,8 +106,12 @@ def remarks(
         sentences.append(f"With prompt processing: {whole:.2f}×.")
     if len(speedups) > 1:
         sentences.append(f"Median of {len(speedups)} runs ({speedups[0]:.2f}× to {speedups[-1]:.2f}×).")
-    elif trusted and trusted.disturbed:
-        sentences.append(DISTURBED)
+    elif doubted is Doubt.UNDECIDED and trusted:
+        sentences.append(
+            f"Faster or slower is undecided: 95 % interval {trusted.low:.2f}× to {trusted.high:.2f}×."
+        )
+    if doubted in DOUBTS:
+        sentences.append(DOUBTS[doubted])
     if finish is not Finish.STOPPED:
         sentences += _order_of_ends(totals)
     if repeated >= MIN_REPEATED_TOKENS and 2 * repeated > sum(totals.accepted_by_position):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from specdemo.records.trace import BASELINE, ROUGH, SPECULATIVE, Round
 
-RESAMPLES = 1_000
+RESAMPLES = 1_000  # at the end of a run
 TAIL = 0.025  # share of the resampled speedups on either side of the interval
 UNEVEN = 0.15  # maximum relative difference of the speedup from ``Spread.typical`` in an undisturbed run
 MIN_PASSES = 8  # passes of one kind that are enough to judge their scatter
@@ -28,7 +28,7 @@ class Spread(NamedTuple):
     disturbed: bool  # by other work on the machine: passes of one kind scatter, or ``typical`` is far away
 
 
-def spread(lanes: Mapping[str, Sequence[Round]]) -> Spread | None:
+def spread(lanes: Mapping[str, Sequence[Round]], resamples: int = RESAMPLES) -> Spread | None:
     """Return the spread of a run's speedup; None if a lane is missing or took no time."""
     drafting, alone = lanes.get(SPECULATIVE, ()), lanes.get(BASELINE, ())
     if not all(sum(round_.seconds for round_ in lane) > 0 for lane in (drafting, alone)):
@@ -36,9 +36,10 @@ def spread(lanes: Mapping[str, Sequence[Round]]) -> Spread | None:
     measured, typical = _rate(drafting) / _rate(alone), _typical_rate(drafting) / _typical_rate(alone)
     dice = random.Random(0)
     ratios = sorted(
-        fast / slow for fast, slow in zip(_rates(drafting, dice), _rates(alone, dice), strict=True)
+        fast / slow
+        for fast, slow in zip(_rates(drafting, dice, resamples), _rates(alone, dice, resamples), strict=True)
     )
-    cut = int(TAIL * RESAMPLES)
+    cut = int(TAIL * resamples)
     uneven = not 1 / (1 + UNEVEN) <= measured / typical <= 1 + UNEVEN
     return Spread(ratios[cut], ratios[-1 - cut], typical, uneven or _scatter(drafting, alone) > ROUGH)
 
@@ -47,15 +48,15 @@ def _rate(rounds: Sequence[Round]) -> float:
     return sum(len(round_.emitted) for round_ in rounds) / sum(round_.seconds for round_ in rounds)
 
 
-def _rates(rounds: Sequence[Round], dice: random.Random) -> list[float]:
-    """Return the tokens per second of ``RESAMPLES`` resampled lanes."""
+def _rates(rounds: Sequence[Round], dice: random.Random, resamples: int) -> list[float]:
+    """Return the tokens per second of ``resamples`` resampled lanes."""
     count = len(rounds)
     size = max(1, round(count**0.5))
     circle = [*rounds, *rounds[: size - 1]]
     tokens = list(accumulate((len(round_.emitted) for round_ in circle), initial=0))
     seconds = list(accumulate((round_.seconds for round_ in circle), initial=0.0))
     rates = []
-    for _ in range(RESAMPLES):
+    for _ in range(resamples):
         starts = dice.choices(range(count), k=-(-count // size))
         drawn = sum(tokens[start + size] - tokens[start] for start in starts)
         rates.append(drawn / max(1e-12, sum(seconds[start + size] - seconds[start] for start in starts)))

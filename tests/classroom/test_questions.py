@@ -130,6 +130,7 @@ def test_no_answer_is_accepted_after_voting_closes_and_it_is_measured_or_entered
     question.reveal({"right": 0, "recorded": True})
     shown = question.for_students()
     assert (shown["failed"], shown["measured"], shown["recorded"]) == (False, False, True)
+    assert shown["right_answers"] == 0, "no verdict, so no answer counts"
 
 
 def test_numbers_within_a_tenth_are_right():

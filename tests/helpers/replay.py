@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from specdemo.engine.race import replay_events
@@ -58,6 +59,19 @@ def faster(events: list[Event], times: float) -> list[Event]:
                     round_[phase] /= times
 
     return edited(events, hurry)
+
+
+def steady(events: list[Event]) -> list[Event]:
+    """The events of the same run without other work: each round takes its lane's median times."""
+
+    def even(trace: Event) -> None:
+        for lane in trace["lanes"].values():
+            for phase in ("draft_s", "verify_s", "other_s"):
+                usual = median(round_[phase] for round_ in lane["rounds"])
+                for round_ in lane["rounds"]:
+                    round_[phase] = usual
+
+    return edited(events, even)
 
 
 @cache

@@ -32,7 +32,7 @@ RETYPE = """(box, text) => { box.value = text; box.dispatchEvent(new Event("inpu
 TOLD = "[data-role=asked] .sd-asked-told"
 RIGHT, WRONG = "✓ You were right.", "✗ You were wrong."
 FIVE = QUESTIONS[0]
-RECORDED = f"No verdict here; recorded answer: A, “{FIVE.options[0].text}”."
+RECORDED = f"No verdict. Recorded answer: A, “{FIVE.options[0].text}”."
 """The tiny target rejects a draft token, for which the question has no verdict."""
 
 
@@ -53,7 +53,8 @@ class Device:
 
 
 @pytest.fixture
-def device() -> Device:
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    monkeypatch.setattr("specdemo.records.events.doubt", lambda *_: None)  # no other work on this machine
     return Device()
 
 
@@ -216,8 +217,8 @@ def reload_in_the_middle(teacher: Any, phones: tuple[Any, Any], device: Device) 
         asked(phone).to_contain_text("The measurement failed; wait for your teacher.")
     device.is_free.set()
     click(teacher, "Measure it")
-    for phone, outcome in zip(phones, (RIGHT, WRONG), strict=True):
-        expect(phone.locator(TOLD)).to_contain_text(f"{outcome} {RECORDED} 1 of 2 were right.")
+    for phone in phones:
+        expect(phone.locator(TOLD)).to_have_text(RECORDED)
         asked(phone).to_contain_text(FIVE.undecided)
         asked(phone).to_contain_text(f": {FIVE.options[0].why}")
     asked(teacher).to_contain_text(RECORDED)

@@ -124,14 +124,21 @@ def test_sweep_uses_the_builtin_prompts_or_the_visitors_own(pair):
     [
         (1.5, 0.75, "expected", "2.0 times"),
         (0.75, 1.5, "unexpected", "2.0 times"),
-        (1.0, 1.04, "close", "less than 5%"),
-        (1.04, 1.0, "close", "less than 5%"),
+        (1.0, 1.09, "close", "less than 10%"),
+        (1.09, 1.0, "close", "less than 10%"),
         (None, 1.0, "close", "missing"),
     ],
 )
 def test_outcome_compares_speedups_beyond_a_margin(helps, hurts, kind, words):
     found = outcome(replace(POINT, speedup=helps), replace(POINT, speedup=hurts))
     assert found.kind == kind and words in found.text
+
+
+@pytest.mark.parametrize("disturbed", [(True, False), (False, True)])
+def test_a_contrast_that_other_work_disturbed_has_no_outcome(disturbed):
+    sides = zip((0.75, 1.5), disturbed, strict=True)
+    found = outcome(*(replace(POINT, speedup=speedup, disturbed=bad) for speedup, bad in sides))
+    assert found == ("close", "No result: other work disturbed the runs. Measure again.")
 
 
 def test_missing_settings_take_their_defaults():

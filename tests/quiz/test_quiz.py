@@ -8,7 +8,7 @@ from helpers.tiny import tiny_pair
 
 from specdemo.pairs.lanes import Lanes
 from specdemo.quiz.judging import MARGIN, UNEVEN, Outcome, band
-from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.questions import DISTURBED, QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events, settings_of, side_event, verdict_event
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
@@ -94,7 +94,15 @@ def test_a_disturbed_clock_decides_nothing(name):
     first, second = PLANTED[name][-1]
     for factor, decided in ((1, True), (1 + UNEVEN - 0.01, True), (1 + UNEVEN + 0.01, False), (0.8, False)):
         uneven = dataclasses.replace(second, typical=second.totals.speedup / factor)
-        assert (BY_NAME[name].decide(first, uneven) is not None) is decided
+        verdict = verdict_event(1, BY_NAME[name], first, uneven)
+        assert (verdict["option"] is not None) is decided
+        assert (verdict["why"] == DISTURBED) is not decided, "the figures themselves are far apart"
+        speedups = [
+            figure for figure in side_event(1, BY_NAME[name], 1, uneven)["figures"] if "×" in figure["text"]
+        ]
+        assert [figure["text"].endswith("× (disturbed)") for figure in speedups] == [not decided]
+    impossible = dataclasses.replace(second, totals=dataclasses.replace(second.totals, tau=0.5))
+    assert impossible.disturbed and BY_NAME[name].decide(first, impossible) is None
 
 
 def test_a_band_has_its_margin_on_both_sides_of_an_edge():

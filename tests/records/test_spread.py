@@ -6,6 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from specdemo.engine.race import race, replay_events
+from specdemo.records import recordings
+from specdemo.records.events import RunLog
+from specdemo.records.sentences import DISTURBED, DOUBTS, Doubt
 from specdemo.records.spread import MIN_PASSES, spread
 from specdemo.records.trace import BASELINE, SPECULATIVE, Round, Status, TargetToken, Token
 
@@ -92,3 +96,60 @@ def test_without_two_lanes_or_without_time_there_is_no_spread():
     timeless = [replace(round_, verify_s=0.0) for round_ in lanes[BASELINE]]
     for changes in ({BASELINE: []}, {SPECULATIVE: []}, {BASELINE: timeless}):
         assert spread(lanes | changes) is None
+
+
+def steady():
+    return 1.0
+
+
+def fluctuating(low, high):
+    dice = random.Random(1)
+    return lambda: dice.uniform(low, high)
+
+
+def slowed(noise, lane, factor):
+    """Return the lanes of a run in which every pass of ``lane`` took ``factor`` times as long."""
+    lanes = measured(1, noise)
+    lanes[lane] = [replace(round_, verify_s=factor * round_.verify_s) for round_ in lanes[lane]]
+    return lanes
+
+
+def logged(lanes):
+    """Return the events of a run of these lanes, as its visitors receive them."""
+    blank = replace(recordings.load("email"), lanes={}, calibration=None, pieces={}, specials=(), totals={})
+    log = RunLog(blank, (), lambda ids: dict.fromkeys(ids, ""))
+    return [
+        *(
+            log.round(lane, round_)
+            for lane, round_ in race({name: iter(lane) for name, lane in lanes.items()})
+        ),
+        log.end(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "doubt", "remark"),
+    [
+        (measured(1, steady), None, ""),
+        (measured(1, bursts(3)), Doubt.DISTURBED, DISTURBED),
+        (slowed(steady, BASELINE, 3), Doubt.ABOVE_TAU, DOUBTS[Doubt.ABOVE_TAU]),
+        (slowed(fluctuating(0.97, 1.03), SPECULATIVE, 1.9), Doubt.UNDECIDED, "Faster or slower is undecided"),
+    ],
+)
+def test_a_speedup_never_stands_without_its_doubt_not_even_while_the_run_is_in_progress(lanes, doubt, remark):
+    *running, end = logged(lanes)
+    assert end["doubt"] == doubt and remark in end["remarks"]
+    shown = [event for event in running if event["totals"]["speedup"] is not None]
+    late = shown[len(shown) // 2 :]  # early intervals are wider
+    assert {event["doubt"] for event in late} == {doubt}
+    for event in shown:
+        speedup, tau, trusted = event["totals"]["speedup"], event["totals"]["tau"], event["spread"]
+        certain = speedup <= tau and not trusted["disturbed"] and not trusted["low"] <= 1 <= trusted["high"]
+        assert (event["doubt"] is None) == certain
+
+
+def test_recordings_have_the_same_doubt_after_their_last_round_as_at_their_end():
+    for name in recordings.names():
+        *running, end = replay_events(recordings.load(name))
+        if end["doubt"] != Doubt.UNDECIDED:  # the interval of fewer samples may end elsewhere
+            assert running[-1].get("doubt") == end["doubt"], name

@@ -11,7 +11,7 @@ import pytest
 from helpers.accessible import assert_accessible
 from helpers.layout import write_in
 from helpers.pages import PATIENCE_MS, Pages, Visitors
-from helpers.replay import beginning
+from helpers.replay import beginning, steady
 from helpers.stand_in import StandIn, planted
 from helpers.visitor import (
     WIDER,
@@ -247,6 +247,30 @@ def test_a_teachers_own_question_from_asking_to_the_summary(room):
     with teacher.expect_download() as download:
         click(teacher, "Save as CSV")
     assert "Faster?" in download.value.path().read_text(encoding="utf-8")
+
+
+def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_replay(room, service):
+    teacher, phone = room.teacher, room.phone
+    ask_prepared(teacher, "run-speed")
+    phone.click(".sd-asked-option >> nth=1")
+    told(phone).to_contain_text("Your answer: B")
+    click(teacher, "Close voting")
+    for run in (RUN, steady(RUN)):
+        service.replayed = run
+        click(teacher, "Measure it")
+        teacher.wait_for_selector(".sd[data-state=playing]")
+        teacher.wait_for_selector("#run:enabled")
+        told(phone).to_contain_text("is measuring the answer now")
+        press(teacher, "to-end")
+        if run is RUN:
+            told(phone).to_contain_text("The measurement failed; wait for your teacher.")
+            go(teacher, "class")
+            expect(teacher.locator(".sd-class [data-role=said]")).to_contain_text(
+                "Other work disturbed this run"
+            )
+    told(phone).to_contain_text("✗ You were wrong. Measured: A, “Faster”.")
+    teacher.click("text=Show the students' answers")
+    asked(teacher).to_contain_text("at 2.15× the speed of the target alone.")
 
 
 def test_a_question_of_the_quiz_is_answered_by_its_measurement_which_can_be_repeated(room, service):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.layout import FONTS, faults, write_in
-from helpers.replay import beginning
+from helpers.replay import beginning, steady
 from helpers.visitor import press, requested
 from playwright.sync_api import expect
 
@@ -18,7 +18,7 @@ PLAYING = ".sd[data-state=playing]"
 @pytest.fixture
 def first_visit(open_page: Any, service: Any) -> Any:
     def opened(**how: Any) -> Any:
-        service.replayed = beginning("greedy")
+        service.replayed = steady(beginning("greedy"))
         page = open_page(predicts=True, **how)
         page.wait_for_selector(".sd-prediction[data-ready]", state="attached")
         return page
@@ -69,6 +69,23 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     page.click("#run")
     page.wait_for_selector(PLAYING)
     requested(service, 3)
+
+
+def test_a_comparison_that_other_work_disturbed_is_offered_again(first_visit, service):
+    page = first_visit()
+    service.replayed = beginning("greedy")
+    page.click("#run")
+    predict(page)
+    page.wait_for_selector("#run:enabled")
+    press(page, "to-end")
+    expect(page.locator(WORDS)).to_contain_text("× (disturbed), ")
+    service.replayed = steady(beginning("greedy"))
+    page.click(f"{LINE} [data-role=next]:has-text('Run it again')")
+    assert requested(service, 2)["k"] == 4
+    page.wait_for_selector("#run:enabled")
+    press(page, "to-end")
+    expect(page.locator(WORDS)).to_contain_text("Predicted: faster, 3 of 4 accepted. Measured: 2.15×, ")
+    expect(page.locator(f"{LINE} [data-role=next]")).to_contain_text("k = 12")
 
 
 @pytest.mark.slow

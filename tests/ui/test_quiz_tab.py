@@ -88,12 +88,13 @@ def test_a_prediction_is_asked_for_then_measured_and_found_right(open_page, serv
 
 
 @pytest.mark.slow
-def test_a_close_result_gets_the_recorded_answer_and_a_wrong_prediction_counts(open_page, service):
+def test_a_close_result_gets_the_recorded_answer_and_is_not_counted(open_page, service):
     service.outcomes["cost"] = CLOSE
     page = quiz_page(open_page)
     predict(page, COST, 0)
     verdict = run_it(page)
-    assert verdict.inner_text().startswith("✗ Your prediction was wrong. No verdict here; recorded answer: C")
+    assert verdict.inner_text().startswith("≈ No verdict. Recorded answer: C")
+    assert score(page) == "0 of 0 predicted correctly, 1 without a verdict"
     expect(page.locator(f"{RESULT} .sd-quiz-why")).to_have_text(
         re.compile(
             f"^{re.escape(TOO_CLOSE)} Recorded on .*: {re.escape(QUESTIONS[COST - 1].options[2].why)}$"
@@ -103,7 +104,7 @@ def test_a_close_result_gets_the_recorded_answer_and_a_wrong_prediction_counts(o
     page.route("**/quiz-answers.ndjson", lambda route: route.abort())
     page.click("#quiz-run")
     expect(verdict).to_have_text("≈ No verdict.")
-    assert score(page) == "0 of 0 predicted correctly, 1 too close to call"
+    assert score(page) == "0 of 0 predicted correctly, 1 without a verdict"
     service.outcomes["cost"] = FALLS
     page.click("#quiz-run")
     page.wait_for_selector(f"{RESULT} .sd-quiz-verdict[data-kind=wrong]")

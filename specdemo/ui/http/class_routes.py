@@ -206,7 +206,7 @@ def _table(summary: Mapping[str, Any]) -> str:
         is_choice = question["kind"] == "choice"
         measured = _cell(question["figures"]) if is_choice else question["right"]
         for index, bar in enumerate(question["bars"]):
-            right = question["right"] == index if is_choice else ""
+            right = question["right"] == index if is_choice and not question["recorded"] else ""
             texts = _cell(question["text"]), _cell(bar["label"])
             rows.writerow([number, *texts, bar["count"], right, measured])
     return lines.getvalue()

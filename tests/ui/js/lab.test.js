@@ -9,12 +9,14 @@ const POINT = { label: "k = 4", runs: 3, speedup: 1.456, s_theory: null, alpha: 
 
 test("figures are rounded, and an undefined figure is a dash", () => {
   assert.deepEqual(cellsOf(POINT), ["k = 4", "1.46×", "–", "66%", "2.00", "91.3", "48.0"]);
+  assert.equal(cellsOf({ ...POINT, disturbed: true })[1], "1.46× (disturbed)");
 });
 
 test("a side has its figures", () => {
   const plain = (point) => sideFigures(point).replaceAll("\u00a0", " ");
   assert.equal(plain(POINT), "α 66% · τ 2.00 · c 0.053");
   assert.equal(plain({ ...POINT, c: null }), "α 66% · τ 2.00 · c –");
+  assert.equal(plain({ ...POINT, disturbed: true }), "α 66% · τ 2.00 · c 0.053 · disturbed");
 });
 
 test("a run sets the sliders within their ranges", () => {

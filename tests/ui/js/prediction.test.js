@@ -13,16 +13,18 @@ test("the mean number of accepted draft tokens is that of the run's own figures"
 });
 
 test("the measured options follow from the figures", () => {
-  const options = (totals) => PREDICTIONS.map(({ option }) => option(totals));
+  const options = (totals, doubt = null) => PREDICTIONS.map(({ option }) => option({ totals, doubt }));
   assert.deepEqual(options(TOTALS), [0, 1]);
   assert.deepEqual(options({ ...TOTALS, speedup: 0.9, passes: 4 }), [1, 3]);
   assert.deepEqual(options({ ...TOTALS, speedup: null, passes: 0 }), [null, null]);
+  for (const doubt of ["disturbed", "above τ", "undecided"]) assert.deepEqual(options(TOTALS, doubt), [null, 1], doubt);
 });
 
 test("the comparison names the predictions and the measured figures", () => {
   const words = "Predicted: faster, 3 of 4 accepted. Measured: 1.40×, 1.2 of 4 accepted (α 50%: compared tokens only).";
-  assert.equal(comparisonWords([0, 3], TOTALS), words);
-  assert.equal(comparisonWords([1, 3], { ...TOTALS, speedup: null, alpha_compared: null }), "Predicted: slower, 3 of 4 accepted. Measured: 1.2 of 4 accepted.");
+  assert.equal(comparisonWords([0, 3], { totals: TOTALS }), words);
+  assert.match(comparisonWords([0, 3], { totals: TOTALS, doubt: "disturbed" }), /Measured: 1\.40× \(disturbed\), 1\.2 of 4/);
+  assert.equal(comparisonWords([1, 3], { totals: { ...TOTALS, speedup: null, alpha_compared: null } }), "Predicted: slower, 3 of 4 accepted. Measured: 1.2 of 4 accepted.");
 });
 
 test("the first two rounds have three phases each, without a gap, and the third has none", () => {
@@ -41,7 +43,9 @@ test("the button promises a result only if the estimate is clear, and the page s
   assert.deepEqual([1.2, 1.05, null].map((estimate) => words(0.8, estimate)), ["Make it faster: k = 1", "Try k = 1", "Try k = 1"]);
   assert.equal(words(null, 0.5), "Try k = 12");
   const shown = "k = 12. Measured: 1.2 of 12 draft tokens accepted per round, at 1.50× the speed of the target alone. With k = 4: 1.40×.";
-  assert.equal(triedWords(12, { ...TOTALS, speedup: 1.5 }, 1.4), shown);
+  assert.equal(triedWords(12, { totals: { ...TOTALS, speedup: 1.5 } }, { totals: TOTALS }), shown);
+  const doubted = { totals: TOTALS, doubt: "undecided", spread: { low: 0.9, high: 1.9 } };
+  assert.match(triedWords(12, { totals: TOTALS, doubt: "above τ" }, doubted), /at 1\.40× \(above τ\) the speed.* With k = 4: 1\.40× \(0\.9–1\.9\)\.$/);
 });
 
 test("another draft length is estimated from the times of the run and its acceptance by position", () => {

@@ -16,7 +16,7 @@ const answer = (picked, option) => ({ picked, place: "here", sides: [SIDE, SIDE]
 
 test("a prediction is right, wrong, or cannot be judged", () => {
   assert.deepEqual([answer(0, 0), answer(0, 2), answer(0, null)].map(judge), ["right", "wrong", "close"]);
-  assert.deepEqual([0, 1].map((picked) => judge({ ...answer(picked, null), recorded: RECORDED })), ["wrong", "right"]);
+  assert.deepEqual([0, 1].map((picked) => judge({ ...answer(picked, null), recorded: RECORDED })), ["close", "close"], "no verdict here");
   assert.equal(whyWords({ ...answer(0, null), recorded: RECORDED }), "So. Recorded on a chip: Thus.");
 });
 
@@ -24,7 +24,7 @@ test("the score counts what was called", () => {
   const answers = [answer(0, 0), answer(1, 0), answer(2, null)];
   assert.equal(scoreWords([], 3), "No answers yet");
   assert.equal(scoreWords(answers.slice(0, 2), 3), "1 of 2 predicted correctly");
-  assert.equal(scoreWords(answers, 3), "All done: 1 of 2 predicted correctly, 1 too close to call");
+  assert.equal(scoreWords(answers, 3), "All done: 1 of 2 predicted correctly, 1 without a verdict");
 });
 
 test("an address names a question that there is, or none", () => {

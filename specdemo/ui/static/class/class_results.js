@@ -25,8 +25,9 @@ export function resultWords(question) {
   const { right, right_answers: count, answered, tolerance, measured, recorded } = question;
   if (right === null) return "No verdict.";
   const within = tolerance ? ` (within ${share(tolerance)})` : "";
-  const source = measured ? "Measured" : recorded ? "No verdict here; recorded answer" : "Answer";
-  return `${source}: ${answerWords(question, right)}. ${count} of ${answered} were right${within}.`;
+  const answer = answerWords(question, right);
+  if (recorded) return `No verdict. Recorded answer: ${answer}.`;
+  return `${measured ? "Measured" : "Answer"}: ${answer}. ${count} of ${answered} were right${within}.`;
 }
 
 /**

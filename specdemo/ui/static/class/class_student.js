@@ -170,8 +170,8 @@ class Asked {
   }
 
   get outcome() {
-    const { phase, right, tolerance } = this.question;
-    if (phase !== "revealed" || right === null || this.picked === null) return null;
+    const { phase, right, recorded, tolerance } = this.question;
+    if (phase !== "revealed" || right === null || recorded || this.picked === null) return null;
     return Math.abs(this.picked - right) <= tolerance * Math.abs(right) + ROUNDING ? "right" : "wrong";
   }
 

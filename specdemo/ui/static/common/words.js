@@ -43,6 +43,7 @@ const RULES = {
 const SERVER = "server"; // the name in Python's table for the drafter of a watched server
 const RANKS = ["1st", "2nd", "3rd", "4th", "5th"];
 const UNKNOWN_TOKEN = "The server does not report which token it was.";
+const UNDECIDED = "undecided"; // the doubt about a speedup whose interval includes 1
 const MIN_FRACTION = 0.05; // with a smaller fraction done, the time left cannot be estimated
 const COARSE_S = 20; // longer waits are rounded to five seconds
 
@@ -89,6 +90,17 @@ export function isSlower(speedup) {
 export function rangeWords({ low, high }) {
   const [coarse, fine] = [1, 2].map((digits) => [low, high].map((end) => end.toFixed(digits)));
   return `(${(coarse[0] === coarse[1] ? fine : coarse).join("–")})`;
+}
+
+/** True if other work has changed the times of a run; `doubt` is that of a `round` or `end` event. */
+export function isDisturbed({ doubt }) {
+  return Boolean(doubt) && doubt !== UNDECIDED;
+}
+
+/** The speedup of a finished run with the doubt about it, such as 1.37× (disturbed); `end` is the event of its end. */
+export function measuredTimes({ totals, doubt, spread }) {
+  const words = isDisturbed({ doubt }) ? `(${doubt})` : doubt && spread ? rangeWords(spread) : "";
+  return `${times(totals.speedup)} ${words}`.trim();
 }
 
 /** A speedup in words, compared with the target alone. */

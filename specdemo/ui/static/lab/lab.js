@@ -204,10 +204,16 @@ class SweepSection {
   }
 }
 
+/** The measured speedup of a point, with the doubt about it. */
+function measuredSpeedup({ speedup, disturbed }) {
+  return times(speedup) + (disturbed ? " (disturbed)" : "");
+}
+
 /** The cells of a measured point, in the order of the table's columns. */
-export function cellsOf({ label, speedup, s_theory: theory, alpha, tau, tokens_per_s: rate, baseline_tokens_per_s: alone }) {
+export function cellsOf(point) {
+  const { label, s_theory: theory, alpha, tau, tokens_per_s: rate, baseline_tokens_per_s: alone } = point;
   const fixed = (value, digits) => (value === null ? "–" : value.toFixed(digits));
-  return [label, times(speedup), times(theory), share(alpha), fixed(tau, 2), fixed(rate, 1), fixed(alone, 1)];
+  return [label, measuredSpeedup(point), times(theory), share(alpha), fixed(tau, 2), fixed(rate, 1), fixed(alone, 1)];
 }
 
 /**
@@ -298,9 +304,9 @@ function conditionSide(side) {
 }
 
 /** The figures below a side's speedup. */
-export function sideFigures({ alpha, tau, c }) {
+export function sideFigures({ alpha, tau, c, disturbed }) {
   const pairs = [["α", share(alpha)], ["τ", tau === null ? "–" : tau.toFixed(2)], ["c", c === null ? "–" : Number(c.toPrecision(2))]];
-  return pairs.map((pair) => pair.join("\u00a0")).join(" · ");
+  return [...pairs.map((pair) => pair.join("\u00a0")), ...(disturbed ? ["disturbed"] : [])].join(" · ");
 }
 
 class BatchSection {

@@ -16,19 +16,18 @@ export function whyWords({ verdict, recorded }) {
   return recorded ? `${verdict.why} Recorded on ${recorded.place}: ${recorded.why}` : verdict.why;
 }
 
-/** The outcome of a prediction: "right", "wrong", or "close" if there is no answer to compare it with. */
-export function judge(answer) {
-  const option = optionOf(answer);
+/** The outcome of a prediction: "right", "wrong", or "close" if the measurement gave no answer, which is not counted. */
+export function judge({ picked, verdict: { option } }) {
   if (option === null) return "close";
-  return option === answer.picked ? "right" : "wrong";
+  return option === picked ? "right" : "wrong";
 }
 
 /** The outcome of a prediction (`kind`), a heading (`head`) and `words` about the measured or recorded answer. */
 export function verdictWords(answer, options) {
   const kind = judge(answer);
   const option = optionOf(answer);
-  const source = answer.recorded ? "No verdict here; recorded answer" : "Measured";
-  const measured = kind === "close" ? "" : `${source}: ${LETTERS[option]}, “${options[option]}”.`;
+  const source = answer.recorded ? "Recorded answer" : "Measured";
+  const measured = option === null ? "" : `${source}: ${LETTERS[option]}, “${options[option]}”.`;
   const words = kind === "wrong" ? `${measured} You chose ${LETTERS[answer.picked]}.` : measured;
   return { kind, head: HEADS[kind], words };
 }
@@ -40,7 +39,7 @@ export function scoreWords(answers, count) {
   const right = outcomes.filter((outcome) => outcome === "right").length;
   const close = outcomes.filter((outcome) => outcome === "close").length;
   const done = outcomes.length === count ? "All done: " : "";
-  return `${done}${right} of ${outcomes.length - close} predicted correctly${close ? `, ${close} too close to call` : ""}`;
+  return `${done}${right} of ${outcomes.length - close} predicted correctly${close ? `, ${close} without a verdict` : ""}`;
 }
 
 export class QuestionCard {

@@ -1,7 +1,7 @@
 // The headline figures and the counts of target passes. The server computes them; this module only formats them.
 
 import { write } from "../common/dom.js";
-import { hasResidual, isSlower, rangeWords, share, times } from "../common/words.js";
+import { hasResidual, isDisturbed, isSlower, rangeWords, share, times } from "../common/words.js";
 
 const fixedDigits = (digits) => (value) => value.toFixed(digits);
 const FORMATS = {
@@ -19,7 +19,7 @@ const FORMATS = {
   identical: (value) => (value ? "=" : "≠"),
 };
 const LABELS = {
-  speedup: (totals, rule, end) => speedupLabel(totals, end),
+  speedup: (totals, rule, end, trust) => speedupLabel(totals, trust),
   passes: ({ passes }) => (passes === 1 ? "target pass" : "target passes"),
   identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, end) => {
     if (identical && end) return tokens === alone ? "same text" : "same until one ends";
@@ -36,14 +36,16 @@ const LABELS = {
 };
 const FULL_ROW = 40; // if a lane has more pass blocks than this, all blocks get narrower
 
-/** The label below the speedup; `end` is the event of the run's end, or null before. */
-export function speedupLabel({ speedup, baseline_tokens: alone }, end) {
+/**
+ * The label below the speedup. `trust` says how far it can be trusted, see `Trace.trustAt`; a server that does not know gives
+ * no `spread` and no `doubt`.
+ */
+export function speedupLabel({ speedup, baseline_tokens: alone }, { spread, doubt, speedups = [] }) {
   if (speedup === null && alone) return "shown after 8 tokens";
   const word = isSlower(speedup) ? "slower" : "speedup";
-  const { spread, speedups = [] } = end ?? {};
+  if (isDisturbed({ doubt })) return `${word}, ${doubt}`;
   if (speedups.length > 1) return `${word}, median of ${speedups.length}`;
-  if (spread?.disturbed) return `${word}, disturbed`;
-  return spread ? `${word} ${rangeWords(spread)}` : word;
+  return speedup !== null && spread ? `${word} ${rangeWords(spread)}` : word;
 }
 
 export class Figures {
@@ -55,10 +57,10 @@ export class Figures {
   }
 
   /**
-   * Show the figures of a moment; `totals` is null before the first round, and `end` is the event of the run's end if
-   * these are its final figures.
+   * Show the figures of a moment; `totals` is null before the first round, `end` is the event of the run's end if these
+   * are its final figures, and `trust` says how far the speedup can be trusted.
    */
-  show(totals, rule, end) {
+  show(totals, rule, end, trust) {
     if (totals === this.shown) return;
     this.shown = totals;
     if (!totals) return this.clear();
@@ -67,8 +69,9 @@ export class Figures {
       setData(node, "value", value);
       write(node, value === null ? unknownFigure(node, totals) : FORMATS[node.dataset.figure](value));
     }
-    for (const [node] of this.labels) write(node, LABELS[node.dataset.label](totals, rule, end));
-    setData(this.root, "slower", totals.speedup !== null && isSlower(totals.speedup));
+    for (const [node] of this.labels) write(node, LABELS[node.dataset.label](totals, rule, end, trust));
+    // Green promises that drafts made the run faster.
+    setData(this.root, "faster", totals.speedup !== null && !isSlower(totals.speedup) && !trust.doubt);
     setData(this.root, "identical", totals.identical);
     this.root.toggleAttribute("data-diverged", totals.draft_divergence !== null);
   }
@@ -80,7 +83,7 @@ export class Figures {
       write(node, "–");
     }
     for (const [node, text] of this.labels) write(node, text);
-    delete this.root.dataset.slower;
+    delete this.root.dataset.faster;
     delete this.root.dataset.identical;
   }
 }

@@ -18,7 +18,7 @@ const TERMS = {
   ...CHART_TERMS,
   speedup: {
     title: "Speedup S",
-    sentence: "Decoding speed relative to the target alone; a range is a 95 % interval from the run's rounds (block bootstrap).",
+    sentence: "Decoding speed relative to the target alone, with a 95 % interval or a warning about other work.",
     formula: "S = (baseline seconds ÷ baseline tokens) ÷ (speculative seconds ÷ speculative tokens)",
     more: ["theory", "c", "v"],
     numbers: ({ totals, config }) => {

@@ -7,7 +7,7 @@ import { announceMeasured, announceMeasuring } from "../learn/quiz.js";
 import { sum } from "./charts.js";
 import { stageOfPage } from "./stage.js";
 import { SPECULATIVE } from "./trace.js";
-import { draftWords, isSlower, roundWords, share, times } from "../common/words.js";
+import { draftWords, isDisturbed, isSlower, measuredTimes, roundWords, share } from "../common/words.js";
 
 const KEY = "specdemo-prediction"; // set once the card has been answered or skipped
 const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
@@ -16,24 +16,28 @@ const SHORT = 1; // the draft length to try after a slow run
 const LONG = 12; // and after a fast one
 const MARGIN = 1.1; // relative difference in speed of two identical runs on a busy machine
 const BUSY = "Another run is in progress; wait until that run ends.";
+const REPEAT = "Other work disturbed this run, so it gives no verdict. Press “Measure it” to repeat it.";
 const UNFINISHED = "The measurement was stopped. Press “Measure it” to repeat it.";
 const SETUP = `Draft length k = ${LENGTH}.`;
 
-/** The questions of the card, which a class can be asked too. `option(totals)` is the index of the measured option. */
+/** The questions of the card, which a class can be asked too. `option(end)` is the index of the measured option, or null if the
+ * figures of the run, given as the event of its end, support none. Other work can change a result that `isTimed`.
+ */
 export const PREDICTIONS = [
   {
     name: "run-speed",
     text: "Is this run faster or slower than the target alone?",
     setup: SETUP,
     options: ["Faster", "Slower"],
-    option: ({ speedup }) => (speedup === null ? null : Number(isSlower(speedup))),
+    option: ({ totals: { speedup }, doubt }) => (speedup === null || doubt ? null : Number(isSlower(speedup))),
+    isTimed: true,
   },
   {
     name: "run-survivors",
     text: `How many of the ${LENGTH} draft tokens in a round are accepted on average?`,
     setup: SETUP,
     options: Array.from({ length: LENGTH + 1 }, (_, count) => `${count} of ${LENGTH}`),
-    option: (totals) => roundedOrNull(meanAccepted(totals)),
+    option: ({ totals }) => roundedOrNull(meanAccepted(totals)),
   },
 ];
 
@@ -46,13 +50,13 @@ function roundedOrNull(value) {
   return value === null ? null : Math.round(value);
 }
 
-/** The predictions, as indices of options, compared with the figures of the run. */
-export function comparisonWords(answers, totals) {
-  const { speedup, alpha_compared: alpha } = totals;
-  const speed = speedup === null ? "" : `${times(speedup)}, `;
+/** The predictions, as indices of options, compared with the figures of the run, which are those of its `end` event. */
+export function comparisonWords(answers, end) {
+  const { speedup, alpha_compared: alpha } = end.totals;
+  const speed = speedup === null ? "" : `${measuredTimes(end)}, `;
   // The page shows α too, which is higher because tokens after a rejected one are not compared.
   const rate = alpha === null ? "" : ` (α ${share(alpha)}: compared tokens only)`;
-  return `${predictionWords(answers)} Measured: ${speed}${acceptedWords(totals, LENGTH)} accepted${rate}.`;
+  return `${predictionWords(answers)} Measured: ${speed}${acceptedWords(end.totals, LENGTH)} accepted${rate}.`;
 }
 
 function predictionWords([speed, count]) {
@@ -63,15 +67,15 @@ function acceptedWords(totals, length) {
   return `${meanAccepted(totals).toFixed(1)} of ${length}`;
 }
 
-function measuredWords(totals, length) {
-  const speed = totals.speedup === null ? "" : `, at ${times(totals.speedup)} the speed of the target alone`;
-  return `Measured: ${acceptedWords(totals, length)} draft tokens accepted per round${speed}.`;
+function measuredWords(end, length) {
+  const speed = end.totals.speedup === null ? "" : `, at ${measuredTimes(end)} the speed of the target alone`;
+  return `Measured: ${acceptedWords(end.totals, length)} draft tokens accepted per round${speed}.`;
 }
 
-/** The result of a second run, with draft length `length`, next to the speedup of the first one. */
-export function triedWords(length, totals, before) {
-  const speed = before === null ? "" : ` With k = ${LENGTH}: ${times(before)}.`;
-  return `k = ${length}. ${measuredWords(totals, length)}${speed}`;
+/** The result of a second run, with draft length `length`, next to that of the first one; both are `end` events. */
+export function triedWords(length, end, before) {
+  const speed = before.totals.speedup === null ? "" : ` With k = ${LENGTH}: ${measuredTimes(before)}.`;
+  return `k = ${length}. ${measuredWords(end, length)}${speed}`;
 }
 
 /**
@@ -181,8 +185,8 @@ class Prediction {
     this.roles = rolesOf(root);
     this.run = run;
     this.isDone = !asks || recall(KEY) !== null;
-    // The next run: `{ answers }` to the card, `{ name }` of a question to a class, or `{ length, speedup }` of a second
-    // run with another draft length, after a first one with this speedup.
+    // The next run: `{ answers }` to the card, `{ name }` of a question to a class, or `{ length, first }` of a second
+    // run with another draft length, after a first one that ended with this event.
     this.expected = null;
     this.current = null; // the same for the run on the stage, with its `trace`
     this.measured = null; // the name of the class's question that a run measures now, or null
@@ -199,6 +203,7 @@ class Prediction {
       this.follow();
       this.judge();
     });
+    new MutationObserver(() => this.judge()).observe(document.body, { attributeFilter: ["data-tab"] });
     root.dataset.ready = "true";
   }
 
@@ -243,8 +248,9 @@ class Prediction {
   followJob(stop) {
     const job = onDisabled(stop, () => {
       job.disconnect();
+      const end = this.expected ? null : this.current?.trace.end;
       this.expected = null;
-      this.conclude({ error: UNFINISHED });
+      if (!end || end.finish === "stopped") this.conclude({ error: UNFINISHED }); // else the replay of the run may go on
     });
   }
 
@@ -273,18 +279,28 @@ class Prediction {
     if (!this.current || this.current.trace === stage.lent?.trace) return;
     const { trace } = stage;
     const { state } = stage.root.dataset;
-    if (trace !== this.current.trace) this.leave();
+    if (trace !== this.current.trace) {
+      this.judge(); // another run has taken the place of this one
+      this.leave();
+    }
     else if (state === "error" || trace.end?.finish === "stopped") this.fail(stage.notice.error);
     else if (state === "ended") this.compare(trace);
   }
 
-  /** Conclude the measurement once the run has arrived, however much of it the stage has shown. */
+  /**
+   * Conclude the measurement once the run has arrived and its replay has ended, so that students do not read the result
+   * before the projector shows it. A replay that is paused on another tab, or has lost the stage, is not awaited.
+   */
   judge() {
     const { name, length, trace } = this.current ?? {};
     const end = trace?.end;
     if (this.expected || !name || !end || end.finish === "stopped") return; // the next run is expected already
-    const option = PREDICTIONS.find((question) => question.name === name).option(end.totals);
-    this.conclude({ verdict: { option, why: measuredWords(end.totals, length) } });
+    const { player, root, trace: shown } = stageOfPage();
+    const isWatched = player.playing || currentTab() === "run";
+    if (shown === trace && root.dataset.state !== "ended" && isWatched) return;
+    const question = PREDICTIONS.find((one) => one.name === name);
+    if (question.isTimed && isDisturbed(end)) this.conclude({ error: REPEAT });
+    else this.conclude({ verdict: { option: question.option(end), why: measuredWords(end, length) } });
   }
 
   begin(stage, own) {
@@ -310,17 +326,19 @@ class Prediction {
   }
 
   compare(trace) {
-    const { answers, name, length, speedup, isCompared } = this.current;
-    const { totals } = trace.end;
+    const { answers, name, length, first, isCompared } = this.current;
+    const { end } = trace;
     if (isCompared) return; // the end is shown again
     this.current.isCompared = true;
     this.endTour(); // its captions would replace the result
     document.body.toggleAttribute("data-predicted", false); // the examples and settings return
-    if (answers) {
-      const next = nextTry(totals, (tried) => estimatedSpeedup(trace, tried));
-      this.offer(comparisonWords(answers, totals), next.words, () => this.start({ length: next.length, speedup: totals.speedup }));
-    } else if (!name) this.say(triedWords(length, totals, speedup));
-    else this.offer(measuredWords(totals, length), "Show the students' answers", () => openTab("class"));
+    if (answers && isDisturbed(end)) {
+      this.offer(comparisonWords(answers, end), "Run it again", () => this.start({ answers }));
+    } else if (answers) {
+      const next = nextTry(end.totals, (tried) => estimatedSpeedup(trace, tried));
+      this.offer(comparisonWords(answers, end), next.words, () => this.start({ length: next.length, first: end }));
+    } else if (!name) this.say(triedWords(length, end, first));
+    else this.offer(measuredWords(end, length), "Show the students' answers", () => openTab("class"));
   }
 
   offer(words, next, act) {

@@ -418,7 +418,8 @@ class Stage {
     this.passes.show(state, trace.start?.run.watched?.rounds === false);
     this.lanes[BASELINE].markDivergence(totals?.divergence ?? null);
     this.lanes[DRAFT].markDivergence(totals?.draft_divergence ?? null);
-    this.figures.show(totals, trace.start && this.rule, totals !== null && totals === trace.end?.totals ? trace.end : null);
+    const isFinal = totals !== null && totals === trace.end?.totals;
+    this.figures.show(totals, trace.start && this.rule, isFinal ? trace.end : null, trace.trustAt(player.time));
     this.helps.show(totals, trace.start?.run ?? null);
     this.selection.follow(player.time);
     this.selection.strip.show(trace.entries(SPECULATIVE), settled);

@@ -8,8 +8,8 @@ export const DRAFT = "draft";
 const COMPARISONS = new Set(["speedup", "speedup_end_to_end", "identical", "divergence", "divergence_gap", "draft_divergence"]);
 
 /**
- * The rounds of a lane in order, as entries `{ lane, round, totals, from, draftEnd, verifyEnd, to, allEnded }`. `totals`
- * are the figures after the round. The times are in seconds since the start of the run, prefill included; `allEnded` is
+ * The rounds of a lane in order, as entries `{ lane, round, totals, spread, doubt, from, draftEnd, verifyEnd, to,
+ * allEnded }`. `totals` are the figures after the round; `spread` and `doubt` are about its speedup. The times are in seconds since the start of the run, prefill included; `allEnded` is
  * the time at which this round and all rounds that arrived before it, in any lane, have ended.
  */
 class LaneTrace {
@@ -25,7 +25,8 @@ class LaneTrace {
     const draftEnd = from + round.draft_s;
     const verifyEnd = draftEnd + round.verify_s;
     const to = verifyEnd + round.other_s;
-    this.entries.push({ lane: event.lane, round, totals: event.totals, from, draftEnd, verifyEnd, to });
+    const { totals, spread, doubt } = event;
+    this.entries.push({ lane: event.lane, round, totals, spread, doubt, from, draftEnd, verifyEnd, to });
     this.clock = to;
     this.done = Boolean(round.finish);
   }
@@ -130,6 +131,12 @@ export class Trace {
     const totals = {};
     for (const name of Object.keys(sent[SPECULATIVE])) totals[name] = sourceOf(name, sent, common?.totals)?.[name] ?? null;
     return totals;
+  }
+
+  /** How far the speedup of `totalsAt` can be trusted: `{ spread, doubt }`, at the end also `speedups`. */
+  trustAt(time) {
+    const common = this.commonAt(time);
+    return (this.end && common === this.arrived.at(-1) ? this.end : common) ?? {};
   }
 
   /** The latest round that has ended by `time` together with all rounds that arrived before it. */
