@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -33,11 +33,33 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# A wide, a narrow and a tall font that may be system-ui, each with its fixed-width font and Debian's package.
+FONTS = {
+    "DejaVu Sans": ("DejaVu Sans Mono", "fonts-dejavu-core"),
+    "Liberation Sans": ("Liberation Mono", "fonts-liberation"),
+    "Noto Sans": ("Noto Sans Mono", "fonts-noto-core"),
+}
+DEFAULT_FONT, *OTHER_FONTS = FONTS
+in_every_font = pytest.mark.parametrize(
+    "font",
+    [DEFAULT_FONT, *(pytest.param(font, marks=pytest.mark.slow) for font in OTHER_FONTS)],
+    indirect=True,
+)
+"""Opens the pages of a test in each of ``FONTS``, only in the first one unless slow tests run."""
+RULE = """<match target="pattern"><test name="family"><string>{}</string></test>
+<edit name="family" mode="assign" binding="strong"><string>{}</string></edit></match>"""
+IS_SYSTEM_UI = """family => {
+    // Fallbacks of different widths: a font that is missing follows them.
+    const context = new OffscreenCanvas(1, 1).getContext('2d');
+    const widths = ['system-ui', `"${family}", monospace`, `"${family}", serif`].map(families => {
+        context.font = `40px ${families}`;
+        return context.measureText('iiiWWW.,0').width; });
+    return new Set(widths).size === 1; }"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run files with browser tests last: no other event loop can start beside Playwright's."""
-    needs_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
+    needs_browser = {item.path for item in items if "browsers" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path in needs_browser)
 
 
@@ -71,29 +93,69 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Yield one Chromium for all tests; without Chromium skip them, or fail under CI."""
+def browsers(tmp_path_factory: Any) -> Iterator[Callable[[str], Any]]:
+    """Yield a function that returns the Chromium whose system-ui is a font of ``FONTS``, one for all tests.
+
+    Without Chromium the tests are skipped, or fail under CI.
+    """
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
-        sentence = "no Chromium on this machine; install it (Debian: apt-get install chromium)"
-        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+        leave_out("no Chromium on this machine; install it (Debian: apt-get install chromium)")
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield chromium
-        chromium.close()
+    folder = tmp_path_factory.mktemp("fonts")
+    with sync_playwright() as playwright, ExitStack() as stack:
+
+        @cache
+        def launched(font: str) -> Any:
+            mono, _ = FONTS[font]
+            names = {"sans-serif": font, "ui-monospace": mono, "monospace": mono}
+            rules = "".join(RULE.format(*name) for name in names.items())
+            file = folder / f"{font}.conf"
+            file.write_text(f"<fontconfig><include>/etc/fonts/fonts.conf</include>{rules}</fontconfig>")
+            env = {**os.environ, "FONTCONFIG_FILE": str(file)}
+            return stack.enter_context(playwright.chromium.launch(executable_path=path, args=FLAGS, env=env))
+
+        yield launched
 
 
 @pytest.fixture(scope="session")
-def visitors(browser: Any, url: str) -> Visitors:
-    return Visitors(browser, url)
+def browser(browsers: Callable[[str], Any]) -> Any:
+    return browsers(DEFAULT_FONT)
 
 
 @pytest.fixture
-def open_page(visitors: Visitors, url: str, service: StandIn) -> Iterator[Callable[..., Any]]:
-    pages = Pages(visitors, url)
+def font(request: Any, browsers: Callable[[str], Any]) -> str:
+    """The font of the test's pages; tests ``in_every_font`` are skipped without it, or fail under CI."""
+    font = getattr(request, "param", None)
+    if font is None:
+        return DEFAULT_FONT
+    page = browsers(font).new_page()
+    is_there = page.evaluate(IS_SYSTEM_UI, font)
+    page.close()
+    if not is_there:
+        leave_out(f"no {font} on this machine; install it (Debian: apt-get install {FONTS[font][1]})")
+    return font
+
+
+def leave_out(sentence: str) -> None:
+    pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+
+
+@pytest.fixture(scope="session")
+def visitors_in(browsers: Callable[[str], Any], url: str) -> Callable[[str], Visitors]:
+    return cache(lambda font: Visitors(browsers(font), url))
+
+
+@pytest.fixture(scope="session")
+def visitors(visitors_in: Callable[[str], Visitors]) -> Visitors:
+    return visitors_in(DEFAULT_FONT)
+
+
+@pytest.fixture
+def open_page(visitors_in: Any, font: str, url: str, service: StandIn) -> Iterator[Callable[..., Any]]:
+    pages = Pages(visitors_in(font), url)
     yield pages.open
     pages.close()
 
@@ -115,11 +177,11 @@ def open_page_of(browser: Any) -> Iterator[Callable[[RunService], Callable[..., 
 
 
 @pytest.fixture
-def patient_page(browser: Any) -> Iterator[Callable[..., Any]]:
+def patient_page(browsers: Callable[[str], Any], font: str) -> Iterator[Callable[..., Any]]:
     contexts = []
 
     def opened(**options: Any) -> Any:
-        contexts.append(browser.new_context(**options))
+        contexts.append(browsers(font).new_context(**options))
         contexts[-1].set_default_timeout(PATIENCE_MS)
         return contexts[-1].new_page()
 

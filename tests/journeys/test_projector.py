@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from helpers.layout import LANES, assert_in_the_window, faults, fonts, resize
+from helpers.browsing import in_every_font
+from helpers.layout import LANES, assert_in_the_window, faults, resize
 from helpers.visitor import end_class, open_class, run_to_end
 from playwright.sync_api import expect
 
@@ -39,23 +40,23 @@ def lines_of_tabs(page: Any) -> int:
     return len(set(page.locator("[role=tab]").evaluate_all("all => all.map(tab => tab.offsetTop)")))
 
 
+@in_every_font
 def test_projector(open_page):
     page = open_page(*LARGE)
     page.check("[data-role=projector]")
 
     # Run: large lanes, two figures, no charts unless wanted.
     run_to_end(page)
-    for font in fonts(page):
-        resize(page, LARGE)
-        lanes = page.evaluate(LANES)
-        assert len(lanes) == 2 and all(lane["lines"] >= 4 and lane["size"] >= 40 for lane in lanes), font
-        assert small_letters(page) == []
-        assert [small for part in LABELS for small in small_letters(page, part, 28)] == []
-        assert_in_the_window(page, 1080, "[data-lane=baseline]", ".sd-legend", ".sd-transport")
-        resize(page, SMALL)
-        page.wait_for_function(WHOLE_LINES)
-        assert_in_the_window(page, 720, "#prompt", "#run", "[data-lane=baseline]", ".sd-transport")
-        assert lines_of_tabs(page) == 1
+    resize(page, LARGE)
+    lanes = page.evaluate(LANES)
+    assert len(lanes) == 2 and all(lane["lines"] >= 4 and lane["size"] >= 40 for lane in lanes)
+    assert small_letters(page) == []
+    assert [small for part in LABELS for small in small_letters(page, part, 28)] == []
+    assert_in_the_window(page, 1080, "[data-lane=baseline]", ".sd-legend", ".sd-transport")
+    resize(page, SMALL)
+    page.wait_for_function(WHOLE_LINES)
+    assert_in_the_window(page, 720, "#prompt", "#run", "[data-lane=baseline]", ".sd-transport")
+    assert lines_of_tabs(page) == 1
     figures = page.locator(".sd-figure:visible > b").evaluate_all("all => all.map(one => one.dataset.figure)")
     assert figures == ["speedup", "alpha_compared"]
     assert page.locator(".sd-plot:visible, .sd-rounds:visible").count() == 0

@@ -1,7 +1,8 @@
 """The layout of the Run tab: room for the text, sizes of letters, and what stays in its place."""
 
 import pytest
-from helpers.layout import LANES, assert_in_the_window, fonts, resize
+from helpers.browsing import in_every_font
+from helpers.layout import LANES, assert_in_the_window, resize
 from helpers.replay import recorded
 from helpers.visitor import press, run_to_end
 from playwright.sync_api import expect
@@ -12,36 +13,35 @@ SMALL, LARGE = (1280, 720), (1920, 1080)
 
 
 @pytest.mark.slow
+@in_every_font
 def test_lanes_charts_and_the_cards_of_a_round_have_room_in_every_font(open_page, service):
     service.replayed = [*service.replayed[:-1], service.replayed[-1] | {"remarks": ""}]
     page = open_page(*SMALL)
     run_to_end(page)
-    for font in fonts(page):
-        resize(page, SMALL)
-        before = page.evaluate(LANES)
-        for size, lines, px in ((SMALL, 6, 20), (LARGE, 8, 26), (SMALL, 6, 20)):
-            resize(page, size)
-            lanes = page.evaluate(LANES)
-            assert len(lanes) == 2, font
-            assert all(lane["lines"] >= lines and lane["size"] >= px for lane in lanes), (font, lanes)
-            assert_in_the_window(page, size[1], "[data-lane=baseline]", "[data-plot=race]", ".sd-pace")
-            if size == LARGE:
-                parts = (".sd-lane >> nth=0", ".sd-main")
-                lane, whole = (page.locator(part).bounding_box()["width"] for part in parts)
-                assert whole > 1860 and 0.62 < lane / whole < 0.7
-        assert page.evaluate(LANES) == before, "lanes shrink back after the window was large"
-        page.focus("[data-role=rounds]")
-        page.keyboard.press("Home")
-        cards = page.locator(".sd-cards")
-        assert cards.locator(".sd-card").count() == 5, "four draft tokens and the target's own"
-        beyond = "node => [node.scrollWidth - node.clientWidth, node.scrollHeight - node.clientHeight]"
-        assert cards.evaluate(beyond) == [0, 0], font
-        lists = cards.locator("ol").evaluate_all("all => all.map(list => list.children.length)")
-        assert set(lists) == {5}
-        microscope, main = (page.locator(part).bounding_box() for part in (".sd-microscope", ".sd-main"))
-        assert microscope["width"] == main["width"]
-        assert_in_the_window(page, 720, ".sd-microscope", "[data-role=rounds]", ".sd-transport")
-        page.keyboard.press("Escape")
+    resize(page, SMALL)
+    before = page.evaluate(LANES)
+    for size, lines, px in ((SMALL, 6, 20), (LARGE, 8, 26), (SMALL, 6, 20)):
+        resize(page, size)
+        lanes = page.evaluate(LANES)
+        assert len(lanes) == 2
+        assert all(lane["lines"] >= lines and lane["size"] >= px for lane in lanes), lanes
+        assert_in_the_window(page, size[1], "[data-lane=baseline]", "[data-plot=race]", ".sd-pace")
+        if size == LARGE:
+            parts = (".sd-lane >> nth=0", ".sd-main")
+            lane, whole = (page.locator(part).bounding_box()["width"] for part in parts)
+            assert whole > 1860 and 0.62 < lane / whole < 0.7
+    assert page.evaluate(LANES) == before, "lanes shrink back after the window was large"
+    page.focus("[data-role=rounds]")
+    page.keyboard.press("Home")
+    cards = page.locator(".sd-cards")
+    assert cards.locator(".sd-card").count() == 5, "four draft tokens and the target's own"
+    beyond = "node => [node.scrollWidth - node.clientWidth, node.scrollHeight - node.clientHeight]"
+    assert cards.evaluate(beyond) == [0, 0]
+    lists = cards.locator("ol").evaluate_all("all => all.map(list => list.children.length)")
+    assert set(lists) == {5}
+    microscope, main = (page.locator(part).bounding_box() for part in (".sd-microscope", ".sd-main"))
+    assert microscope["width"] == main["width"]
+    assert_in_the_window(page, 720, ".sd-microscope", "[data-role=rounds]", ".sd-transport")
 
 
 def test_the_stage_names_its_run_and_keeps_it_until_the_next_one_has_a_token(open_page, service, url):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from helpers.accessible import assert_accessible
+from helpers.browsing import in_every_font
 from helpers.replay import RECORDING, recorded
 from helpers.visitor import open_round, press, run_to_end, token_of
 from PIL import Image, ImageChops
@@ -85,6 +86,7 @@ def test_axe_finds_nothing_serious_in_a_replay_for_other_sites(patient_page, url
     assert_accessible(page, "main", state="in a frame")
 
 
+@in_every_font
 @pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_the_whole_stage_fits_a_small_projector(open_page, service, theme):
     page = open_page(theme=theme)

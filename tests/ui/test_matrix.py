@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers.layout import faults, fonts
+from helpers.browsing import in_every_font
+from helpers.layout import faults
 from helpers.replay import recorded
 from helpers.visitor import FRAMES, end_class, open_class, open_round, press, receive_run, run_to_end
 from helpers.watched_runs import watched_events
@@ -98,13 +99,12 @@ def look(page: Any, size: str) -> list[str]:
 
 
 @pytest.mark.slow
+@in_every_font
 @cases((*STAGE_STATES, *OTHER_STATES), dark=(ended, microscope))
 def test_nothing_is_cut_or_covered(open_page, service, state, theme):
     page = open_page(theme=theme)
     state(page, service)
-    seen = []
-    for font in fonts(page):
-        seen += [f"{font}, {fault}" for fault in faults_at_every_size(page, state)]
+    seen = list(faults_at_every_size(page, state))
     assert not seen, "\n".join(seen)
 
 
@@ -162,6 +162,7 @@ def writing(teacher: Any, student: Any) -> None:
 
 
 @pytest.mark.slow
+@in_every_font
 @cases((waiting, question, result, writing), dark=(question,))
 def test_nothing_of_a_class_is_cut_or_covered(open_page, patient_page, state, theme):
     teacher = open_page(theme=theme)
@@ -171,10 +172,9 @@ def test_nothing_of_a_class_is_cut_or_covered(open_page, patient_page, state, th
     student.wait_for_selector(".sd-student[data-state=following]")
     state(teacher, student)
     seen = []
-    for font in fonts(teacher, student):
-        for name in SIZES:
-            teacher.evaluate(PROJECTOR, name == "projector")
-            for who, page in (("teacher", teacher), ("student", student)):
-                seen += [f"{who}, {font}, {name}: {fault}" for fault in look(page, name)]
+    for name in SIZES:
+        teacher.evaluate(PROJECTOR, name == "projector")
+        for who, page in (("teacher", teacher), ("student", student)):
+            seen += [f"{who}, {name}: {fault}" for fault in look(page, name)]
     end_class(teacher)
     assert not seen, "\n".join(seen)

@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from helpers.browsing import in_every_font
 from helpers.http_visitor import PLAIN, served
 from helpers.replay import RECORDING
 from helpers.visitor import press
@@ -118,6 +119,7 @@ def other_site(tmp_path_factory: Any) -> Iterator[str]:
     server.shutdown()
 
 
+@in_every_font
 def test_another_site_shows_the_player_and_a_replay_that_links_to_the_page(patient_page, url, other_site):
     page = patient_page()
     page.goto(f"{other_site}{url}?embed=1&trace={RECORDING}")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from helpers.accessible import assert_accessible
+from helpers.browsing import in_every_font
 from helpers.game_page import BOX, TURNS, draft, open_game
 from helpers.stand_in import GAME_GUESS, GAME_TEXT
 from playwright.sync_api import expect
@@ -63,6 +64,7 @@ def test_a_game_for_one_is_played_to_its_end(open_page, service):
 
 
 @pytest.mark.slow
+@in_every_font
 def test_two_players_draft_in_secret_and_the_better_draft_extends_the_text(open_page, service):
     page = open_game(open_page, players=2)
     assert page.locator("#stage").is_hidden()
