@@ -10,6 +10,7 @@ from helpers.tiny import nearby, tiny_llama, tiny_pair
 from specdemo.bench import bench as measuring
 from specdemo.bench.bench import Bench, summary_of
 from specdemo.bench.measuring import FIGURES, SPEEDS, all_identical
+from specdemo.bench.overlap import measure_overlap
 from specdemo.bench.peers import PeerBench
 from specdemo.bench.prompts import Prompt, Settings, builtin_prompts, read_prompts
 from specdemo.engine.speculate import never
@@ -225,3 +226,18 @@ def test_a_line_shows_the_speedup_and_both_rates_of_one_row():
     shown = summary_of(rows)[0]["median_run"]
     assert shown == {"id": "fast", "speedup": 1.2, "tokens_per_s": 60.0, "baseline_tokens_per_s": 50.0}
     assert median_run(rows[1:2]) == {}
+
+
+def test_overlap_is_that_of_the_distributions_that_a_run_draws_from(pair, tmp_path):
+    settings = replace(SETTINGS, ks=[2])
+    measure_overlap(pair, PROMPTS[:2], settings, tmp_path / "out.json")
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [(row["temperature"], row["seed"]) for row in rows] == [(0.0, 0), (0.8, 0), (0.8, 1)] * 2
+    for row in rows:
+        assert row["overlap"] < 1 and row["accepted"] <= row["compared"]
+        greedy = row["temperature"] == 0
+        assert (row["target_entropy"] == 0) == greedy and (row["overlap"] == row["agreement"]) == greedy
+    same = replace(pair, draft=pair.target, id_map=None)
+    measure_overlap(same, PROMPTS[:2], settings, tmp_path / "same.json")
+    for item in json.loads((tmp_path / "same.json").read_text())["summary"]:
+        assert item["alpha"] == item["agreement"] == 1 and item["overlap"] == pytest.approx(1)

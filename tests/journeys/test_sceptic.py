@@ -233,7 +233,7 @@ def assert_sweep_follows(page: Any) -> None:
         assert row["identical"] == "True"
         assert cells.locator("th, td").all_inner_texts() == [
             row["label"],
-            f"{rounded(speedup, 2)}×",
+            f"{rounded(speedup, 2)}×{' (disturbed)' if row['disturbed'] == 'True' else ''}",
             f"{rounded(theory, 2)}×",
             f"{rounded(100 * alpha, 0)}%",
             rounded(tau, 2),
