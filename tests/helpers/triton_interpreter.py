@@ -1,4 +1,4 @@
-"""Corrections of Triton 3.9's interpreter for bf16: its ``tl.dot`` multiplies bit patterns, its casts truncate.
+"""Corrections of Triton 3.9's interpreter: in bf16, ``tl.dot`` multiplies bit patterns, and casts truncate.
 
 Each row is multiplied on its own, so that its result does not depend on the other rows, as on tensor cores.
 """

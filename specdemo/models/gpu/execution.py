@@ -21,6 +21,9 @@ class GpuExecution(FusedExecution):
     position and the ids on the device. Batches of several texts still run in torch.
     """
 
+    records_rounds = is_batch_invariant = True
+    label = "Triton kernels in CUDA graphs"
+
     def __init__(
         self, model: FusedLlama, stack: GpuStack, record: Recorder | None = None, depth: int | None = None
     ):
@@ -42,9 +45,9 @@ class GpuExecution(FusedExecution):
         # A recording must not refer to ``cache``, or it would never be deleted.
         own = GpuCache(cache.buffers, cache.capacity)
         for scores in (True, False):
-            launch = partial(self.stack.launch, own, depth=self._depth, taps=tuple(taps), scores=scores)
             if (tuple(taps), scores) not in cache.recordings:
                 self.stack.place(cache, 0, [0])
+                launch = partial(self.start, own, 1, taps, scores)
                 cache.recordings[tuple(taps), scores] = self.record(launch)
 
     def run(
@@ -56,20 +59,21 @@ class GpuExecution(FusedExecution):
             scored = max(0, min(len(part), rows - (len(ids) - first - len(part))))
             self.stack.place(cache, start + first, (), len(part))
             cache.buffers.control[IDS : IDS + len(part)].copy_(part)
-            self.pass_over(cache, taps, scored > 0)
+            replay = cache.recordings.get((tuple(taps), scored > 0))
+            if replay is None:
+                self.start(cache, len(part), taps, scored > 0)
+            else:
+                replay()
             # Copy the results, because the next pass overwrites them.
             logits.append(cache.buffers.logits[len(part) - scored : len(part)].clone())
             if taps:
                 states.append(self.tapped(cache, len(part), taps).clone())
         return torch.cat(logits), torch.cat(states) if states else None
 
-    def pass_over(self, cache: GpuCache, taps: Sequence[int], scores: bool) -> None:
-        """Run a pass over the ids in ``cache``, from its recording if it was prepared."""
-        replay = cache.recordings.get((tuple(taps), scores))
-        if replay is None:
-            self.stack.launch(cache, depth=self._depth, taps=tuple(taps), scores=scores)
-        else:
-            replay()
+    def start(self, cache: GpuCache, rows: int, taps: Sequence[int], scores: bool = True) -> Tensor:
+        """Start a pass over the ids in ``cache``; return where its logits will be. It can be recorded."""
+        self.stack.launch(cache, depth=self._depth, taps=tuple(taps), scores=scores)
+        return cache.buffers.logits[:rows]
 
     @staticmethod
     def tapped(cache: GpuCache, rows: int, taps: Sequence[int]) -> Tensor:
@@ -116,7 +120,9 @@ def stack_of(model: FusedLlama, id_map: Tensor | None = None, **changes: Any) ->
     first, head = layers[0], model.head.weight
     norms = [norm for layer in layers for norm in (layer.attention_norm, layer.mlp_norm)] + [model.norm]
     qkv = stacked("qkv")
-    biases = [layer.qkv.bias if layer.qkv.bias is not None else qkv.new_zeros(qkv.shape[1]) for layer in layers]
+    biases = [
+        layer.qkv.bias if layer.qkv.bias is not None else qkv.new_zeros(qkv.shape[1]) for layer in layers
+    ]
     gains = torch.stack([norm.weight for norm in norms])
     weights = Weights(
         embedding=model.embedding.weight,
@@ -177,7 +183,7 @@ def feature_stack_of(draft: FeatureDraft, **changes: Any) -> GpuStack:
 
 
 def _id_map(head: Tensor, id_map: Tensor | None) -> Tensor:
-    return (torch.arange(len(head), device=head.device) if id_map is None else id_map).int()
+    return (torch.arange(len(head)) if id_map is None else id_map).to(head.device, torch.int32)
 
 
 def _rotations(rotary: nn.Module, most: int) -> Callable[[int], tuple[Tensor, Tensor]]:

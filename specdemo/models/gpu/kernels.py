@@ -95,7 +95,9 @@ class Shape:
     head: Tile
     split: int = 256  # positions that one program of the attention reads
     block: int = 64  # positions that it reads at once
-    dependent: bool = False  # a kernel starts before the one ahead of it has ended, and waits (sm_90 and later)
+    dependent: bool = (
+        False  # a kernel starts before the one ahead of it has ended, and waits (sm_90 and later)
+    )
     prefetch: bool = False  # while it waits, it requests its weights into the L2 cache
 
     @property
@@ -258,7 +260,7 @@ def qkv(layer, capacity, w, b, S: tl.constexpr):
 
 @triton.jit(do_not_specialize=["layer", "capacity"])
 def attention(layer, capacity, w, b, S: tl.constexpr):
-    """Attend to one part of the positions, for one head. The last program to finish adds up all parts in order."""
+    """Attend to one part of the positions, for one head. The last program to finish adds up all parts."""
     wait(S)
     head, split = tl.program_id(0) % S.heads, tl.program_id(0) // S.heads
     start, rows = tl.load(b.control + START), tl.load(b.control + COUNT)
@@ -371,7 +373,7 @@ def down(layer, norm, tap, w, b, S: tl.constexpr):
 
 @triton.jit(do_not_specialize=["step"])
 def head(step, w, b, S: tl.constexpr):
-    """Compute the logits of all rows, or, in a draft, of its last row as row ``step``; −1 outside of drafts."""
+    """Compute the logits of all rows; in a draft, those of the last row as row ``step``, else −1."""
     tile, r = tl.program_id(0), tl.arange(0, ROWS)
     request(w.head, tl.minimum(tile * S.head.outputs, S.scored - S.head.outputs), S, S.head.outputs, S.hidden)
     wait(S)

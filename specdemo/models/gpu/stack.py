@@ -55,7 +55,7 @@ def shape_for(
         "state": state,
         "down": down,
         "gate_up": tile_for(mlp, hidden, 2),
-        "head": tile_for(scored, hidden, largest=64, whole=False)
+        "head": tile_for(scored, hidden, largest=64, whole=False),
     }
     sizes = (hidden, heads, kv_heads, width, mlp, scored, paired, epsilon, scaling * LOG2_E)
     return Shape(*sizes, **{**fields, **changes})
@@ -85,9 +85,7 @@ class GpuStack:
     ``rotations`` returns cos and sin of the first positions, each [positions, width / 2], fp32.
     """
 
-    def __init__(
-        self, weights: Weights, shape: Shape, rotations: Callable[[int], tuple[Tensor, Tensor]]
-    ):
+    def __init__(self, weights: Weights, shape: Shape, rotations: Callable[[int], tuple[Tensor, Tensor]]):
         self.weights, self.shape, self._rotations = weights, shape, rotations
         self.layers = len(weights.qkv)
         self.device: torch.device = weights.qkv.device
@@ -130,9 +128,9 @@ class GpuStack:
         return GpuCache(buffers, capacity)
 
     def place(self, cache: GpuCache, start: int, ids: Sequence[int], count: int | None = None) -> None:
-        """Write the inputs of the next pass: ``count`` ids, of which the last ones may follow on the device."""
+        """Write the inputs of the next pass: ``count`` ids, of which the device may add the last ones."""
         count = len(ids) if count is None else count
-        if not (0 < count <= ROWS and 0 <= start and start + count <= cache.capacity):
+        if not (0 < count <= ROWS and start >= 0 and start + count <= cache.capacity):
             raise IndexError(f"positions {start} to {start + count - 1} of {cache.capacity}")
         inputs = torch.tensor([start, count, 0, *ids], dtype=torch.int32)
         cache.buffers.control[: len(inputs)].copy_(inputs)
