@@ -54,10 +54,9 @@ def error_of(model: FusedLlama, execution: "GpuExecution") -> str | None:
     """Return a sentence if the logits after the first layers differ from torch's by more than rounding."""
     ids = torch.arange(CHECKED_TOKENS, device=execution.stack.device) % len(model.embedding.weight)
     depth = min(CHECKED_LAYERS, len(model.layers))
-    found, wanted = (
-        first.run(ids, 0, first.open(len(ids)), len(ids), ())[0].float()
-        for first in (execution.first(depth), FusedExecution(model).first(depth))
-    )
+    kernels, torch_ = execution.first(depth), FusedExecution(model).first(depth)
+    found = kernels.run(ids, 0, kernels.open(len(ids)), len(ids), ())[0]
+    wanted = torch_.run(ids, 0, torch_.open(len(ids)), len(ids), ())[0].float()
     best = wanted.argmax(-1, keepdim=True)
     error = (found.gather(1, best) - wanted.gather(1, best)).abs().max()
     if error <= MAX_ERROR * wanted.std() or not wanted.isfinite().all():
