@@ -1,15 +1,17 @@
 """The drafter that runs a small language model. On GPUs, its steps are replayed from a CUDA graph."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from specdemo.drafters.factory import DrafterSpec
+from specdemo.drafters.recorded_steps import launch_steps
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
 from specdemo.models.fused_execution import GraphedExecution, Recorder
-from specdemo.models.runtime import ModelRuntime, Runtime
+from specdemo.models.runtime import MAX_ROWS, ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K
 
@@ -122,6 +124,27 @@ class DraftModelDrafter(Drafter):
 
     def observe(self, accepted: int) -> None:
         self._runtime.rollback(min(self._runtime.length, self._base + accepted))
+
+    def recorded(self) -> "DraftModelDrafter | None":
+        runtime = self._runtime
+        fit = isinstance(runtime, ModelRuntime) and getattr(runtime.execution, "records_rounds", False)
+        return self if fit else None
+
+    def place(self, text: Sequence[int], k: int) -> bool:
+        runtime: Any = self._runtime
+        stack = runtime.execution.stack
+        self._base = len(text)
+        if len(text) - runtime.length > MAX_ROWS:  # after many rounds without a draft
+            runtime.prefill(torch.tensor(text[runtime.length : -1], device=runtime.device))
+        missing = text[runtime.length :]
+        stack.place(runtime.cache, runtime.length, missing)
+        runtime.length += len(missing) + k - 1
+        return True
+
+    def launch(self, k: int, rule: PickingRule, position: Tensor) -> Draft:
+        runtime: Any = self._runtime
+        stack, id_map = runtime.execution.stack, runtime.id_map
+        return launch_steps(stack, runtime.cache, k, rule, position, id_map, DRAFT_MODEL)
 
 
 def make(spec: DrafterSpec) -> DraftModelDrafter:

@@ -1,20 +1,22 @@
 """The drafter that runs a feature draft: a head on the target's hidden states (``models.feature_draft``)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from specdemo.drafters.factory import DrafterSpec
+from specdemo.drafters.recorded_steps import launch_steps
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
 from specdemo.models.feature_draft import FeatureRuntime
-from specdemo.models.runtime import ModelRuntime
+from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.drafter_kinds import FEATURE_DRAFT
 
 if TYPE_CHECKING:
     from specdemo.models.compiled.feature import CompiledFeatureRuntime
+    from specdemo.models.gpu.feature import GpuFeatureRuntime
 
 
 class FeatureDrafter(Drafter):
@@ -23,7 +25,9 @@ class FeatureDrafter(Drafter):
     The runtime ``target`` must keep the outputs of the layers in the draft's ``taps``.
     """
 
-    def __init__(self, draft: "FeatureRuntime | CompiledFeatureRuntime", target: ModelRuntime):
+    def __init__(
+        self, draft: "FeatureRuntime | CompiledFeatureRuntime | GpuFeatureRuntime", target: ModelRuntime
+    ):
         self._draft = draft
         self._target = target
         self._prompt: list[int] = []
@@ -61,6 +65,29 @@ class FeatureDrafter(Drafter):
     def observe(self, accepted: int) -> None:
         # Forget the pairs made from the draft's own output; the target's states will replace them.
         self._draft.rollback(min(self._draft.length, self._true_pairs))
+
+    def recorded(self) -> "FeatureDrafter | None":
+        fit = hasattr(self._draft, "stack") and self._target.device == self._draft.device
+        return self if fit else None
+
+    def place(self, text: Sequence[int], k: int) -> bool:
+        draft: Any = self._draft
+        known = self._true_pairs = len(text) - 1
+        if known == 0:
+            return False
+        if known - draft.length > MAX_ROWS:  # after many rounds without a draft
+            draft.read(self._target.features(draft.length, known - 1), self._ids(text[draft.length + 1 : -1]))
+        missing = text[draft.length + 1 :]
+        draft.stack.place(draft.cache, draft.length, missing)
+        draft.length += len(missing) + k - 1
+        return True
+
+    def launch(self, k: int, rule: PickingRule, position: Tensor) -> Draft:
+        draft: Any = self._draft
+        start = draft.cache.buffers.control[:1].long()
+        where = (start + torch.arange(MAX_ROWS, device=draft.device)).clamp_max(draft.cache.capacity - 1)
+        draft.fuse(self._target.features_at(where))
+        return launch_steps(draft.stack, draft.cache, k, rule, position, draft.id_map, FEATURE_DRAFT)
 
     def _ids(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self._draft.device)

@@ -35,6 +35,8 @@ class DistantRule:
     whether the target accepts them.
     """
 
+    picks_best = False
+
     def __init__(self, rule: PickingRule, device: torch.device):
         self._rule = rule
         self._device = device

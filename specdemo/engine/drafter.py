@@ -21,6 +21,9 @@ class Pick(NamedTuple):
 class PickingRule(Protocol):
     """The part of a verification rule that drafters use: the choice of a token from draft logits."""
 
+    @property
+    def picks_best(self) -> bool: ...  # whether it always picks the most likely token
+
     def uniforms(self, count: int) -> Tensor | None:
         """Draw uniform random numbers [count] for the next picks; None if the rule picks without them."""
         ...
@@ -56,6 +59,20 @@ class Draft:
         return len(self.ids)
 
 
+class RecordedDraft(Protocol):
+    """The draft steps of a round as a part of one launch (see ``engine.recorded_round``)."""
+
+    def begin(self, capacity: int) -> None: ...
+
+    def place(self, text: Sequence[int], k: int) -> bool:
+        """Write the inputs of the next launch to the device; return False if there can be no draft."""
+        ...
+
+    def launch(self, k: int, rule: PickingRule, position: Tensor) -> Draft:
+        """Start k draft steps and read nothing back; ``position`` [1] is that of the first token."""
+        ...
+
+
 class Drafter:
     """Base class of drafters. A drafter proposes draft tokens for the target to verify.
 
@@ -82,6 +99,10 @@ class Drafter:
 
     def observe(self, accepted: int) -> None:
         """Learn that the text kept the first ``accepted`` tokens of the last draft."""
+
+    def recorded(self) -> RecordedDraft | None:
+        """Return the drafter's part of a launch; None if its steps cannot be a part of one."""
+        return None
 
 
 class NoDrafter(Drafter):

@@ -31,12 +31,15 @@ class VerificationRule(PickingRule, Protocol):
     The baseline calls ``verify`` with empty drafts, so both lanes share the same sampling code.
     """
 
-    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+    @property
+    def generator(self) -> torch.Generator | None: ...  # of the random numbers; None if it needs none
+
+    def verify(self, draft: Draft, logits: Tensor, position: int | Tensor) -> Verdict:
         """Decide which of k draft tokens to accept, and choose the target's own token after them.
 
         Args:
             logits: The target's logits, shape [k + 1, V].
-            position: Position of the first draft token in the text.
+            position: Position of the first draft token in the text; a tensor [1] in a recorded round.
         """
         ...
 
@@ -44,13 +47,16 @@ class VerificationRule(PickingRule, Protocol):
 class GreedyRule:
     """Temperature 0: a draft token is accepted if it is the target's own argmax."""
 
+    picks_best = True
+    generator = None
+
     def uniforms(self, count: int) -> None:
         return None
 
     def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
         return Pick(logits.max(-1, keepdim=True).indices, None)
 
-    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+    def verify(self, draft: Draft, logits: Tensor, position: int | Tensor) -> Verdict:
         # max returns the best token and reveals NaN. In bf16 on CPU it is four times as fast as argmax.
         best, choices = logits.max(-1)
         accepted = leading_agreements(choices[:-1] == draft.ids)
@@ -59,6 +65,9 @@ class GreedyRule:
 
 class _SamplingRule:
     """The base of the rules with a temperature above 0: temperature, top-k and top-p."""
+
+    picks_best = False
+    generator: torch.Generator | None = None
 
     def __init__(self, config: RunConfig):
         self._config = config
@@ -80,7 +89,7 @@ class RejectionRule(_SamplingRule):
     def __init__(self, config: RunConfig, device: torch.device):
         super().__init__(config)
         self._device = device
-        self._generator = torch.Generator(device).manual_seed(config.seed)
+        self.generator = torch.Generator(device).manual_seed(config.seed)
 
     def uniforms(self, count: int) -> Tensor:
         return self._drawn(count)
@@ -90,7 +99,7 @@ class RejectionRule(_SamplingRule):
         probs = probabilities(self.warped(logits))
         return Pick(draw(probs, uniform), probs)
 
-    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+    def verify(self, draft: Draft, logits: Tensor, position: int | Tensor) -> Verdict:
         p = probabilities(self.warped(logits))
 
         # 1. Accept each draft token with probability min(1, p/q), up to the first rejection.
@@ -142,7 +151,7 @@ class RejectionRule(_SamplingRule):
         return self._drawn(len(acceptance))
 
     def _drawn(self, count: int) -> Tensor:
-        return torch.rand(count, generator=self._generator, device=self._device, dtype=torch.float64)
+        return torch.rand(count, generator=self.generator, device=self._device, dtype=torch.float64)
 
 
 class BlockRule(RejectionRule):
@@ -159,7 +168,7 @@ class BlockRule(RejectionRule):
     algorithm 2. A draft's length may depend on its earlier tokens, but not on a token that is dropped.
     """
 
-    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+    def verify(self, draft: Draft, logits: Tensor, position: int | Tensor) -> Verdict:
         k = len(draft)
         p = probabilities(self.warped(logits))
         q = self._q(draft, p)
@@ -236,10 +245,10 @@ class SharedNoiseRule(_SamplingRule):
         noise = gumbel(self._config.seed, where, ids, scores.dtype)[0]
         return Pick((scores.log_softmax(-1) + noise).argmax(-1, keepdim=True), scores.softmax(-1))
 
-    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+    def verify(self, draft: Draft, logits: Tensor, position: int | Tensor) -> Verdict:
         k = len(draft)
         scores = self.warped(logits)
-        where = torch.arange(position, position + k + 1, device=scores.device)
+        where = position + torch.arange(k + 1, device=scores.device)
         noise = gumbel(self._config.seed, where, _all_ids(scores), scores.dtype)
         choices = (scores.log_softmax(-1) + noise).argmax(-1)
         accepted = leading_agreements(choices[:-1] == draft.ids)

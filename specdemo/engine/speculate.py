@@ -1,6 +1,7 @@
 """The decoding loop: draft, verify, accept (Leviathan et al. 2023, algorithm 1, over a key/value cache)."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -9,10 +10,13 @@ from specdemo.engine.draft_length import DraftLength, FixedLength, length_for
 from specdemo.engine.drafter import Drafter, NoDrafter
 from specdemo.engine.rules import VerificationRule, rule_for
 from specdemo.engine.sampling import NO_NUMBERS
-from specdemo.engine.verdicts import TopLists, describe, no_tops, truncate_at_eos
+from specdemo.engine.verdicts import TopLists, describe, no_tops, packed, truncate_at_eos
 from specdemo.models.runtime import MAX_ROWS, Runtime, Stopwatch, capacity_for
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Finish, Round, RunConfig
+
+if TYPE_CHECKING:  # needs Triton
+    from specdemo.engine.recorded_round import RecordedRounds
 
 # Maximum number of prompt tokens in one pass, in every lane. A run can be stopped between two passes. A
 # compiled pass has 48 rows anyway. On a GPU, every pass reads the weights again, and passes are short.
@@ -88,15 +92,18 @@ def speculate(
     tops: TopLists = no_tops,
     timed_pass: Callable[[Tensor], None] | None = None,
     prefill: Prefill | None = None,
+    recorded: "RecordedRounds | None" = None,
 ) -> Iterator[Round]:
     """Decode speculatively and yield one ``Round`` per target pass.
 
     Args:
-        target: The target model. drafter: Proposes the draft tokens of each round. prompt_ids: At least one
-        id. config: Rule, temperature, k, seed and the maximum number of new tokens. eos_ids: End-of-text ids.
-        The first one that occurs is emitted and ends the run. stop: Called once per round, and between two
-        parts of the prompt. If it returns True, the current round is
-            the last; in the prompt, the run then has no rounds.
+        target: The target model.
+        drafter: Proposes the draft tokens of each round.
+        prompt_ids: At least one id.
+        config: Rule, temperature, k, seed and the maximum number of new tokens.
+        eos_ids: End-of-text ids. The first one that occurs is emitted and ends the run.
+        stop: Called once per round, and between two parts of the prompt. If it returns True, the current
+            round is the last; in the prompt, the run then has no rounds.
         length: Decides how many tokens to draft; by default ``config.k`` per round. If n tokens of the run
             remain, a round drafts at most n − 1, because the target always adds one token.
         rule: The rule object, if the drafter uses the same one; by default created from ``config``.
@@ -104,6 +111,7 @@ def speculate(
         timed_pass: If given, it is called with the ids [n] of each target pass, and its time counts as the
             time of verification. The pass that computes the logits is then not timed (see ``autoregress``).
         prefill: The prefill of this run, if the caller has begun it; by default a new one.
+        recorded: The device's part of this run's rounds, recorded; by default it is started step by step.
 
     Yields:
         The rounds in order. Only the last one has a ``finish``.
@@ -128,30 +136,33 @@ def speculate(
         position = len(text)
         watch = Stopwatch(target.device)
 
-        # 1. Draft. The drafter decides before each draw whether to go on, never after it: dropping a token
-        # that was drawn would change the distribution of the output.
         length.start(end - position - 1)
-        draft = drafter.propose(text, length, rule)
-        watch.lap()
-
-        # 2. Verify. One pass over the last token and the k draft tokens computes the target's logits at k + 1
-        # positions. For a baseline with padded passes, an extra pass without padding is timed instead.
-        last = torch.tensor(text[-1:], dtype=torch.long, device=target.device)
-        ids = torch.cat([last, draft.ids])
-        if timed_pass is None:
-            logits = target.forward(ids)
-            watch.lap()
+        if recorded is not None:
+            # Steps 1 to 3 as one launch
+            draft, logits, verdict, results = recorded.run(text, length, watch)
         else:
-            timed_pass(ids)
+            # 1. Draft. The drafter decides before each draw whether to go on, never after it: dropping a
+            # token that was drawn would change the distribution of the output.
+            draft = drafter.propose(text, length, rule)
             watch.lap()
-            logits = target.forward(ids)
-            watch.skip()
 
-        # 3. Accept. The rule accepts a prefix of the draft and adds one token of the target: the corrected
-        # token after a rejection, else the bonus token. Results leave the device only here, in one transfer.
-        verdict = rule.verify(draft, logits, position)
-        packed = torch.cat([verdict.finite.long()[None], verdict.accepted[None], verdict.token, draft.ids])
-        finite, accepted, token, *drafted_ids = packed.tolist()
+            # 2. Verify. One pass over the last token and the k draft tokens computes the target's logits at
+            # k + 1 positions. For a baseline with padded passes, an extra pass without padding is timed.
+            last = torch.tensor(text[-1:], dtype=torch.long, device=target.device)
+            ids = torch.cat([last, draft.ids])
+            if timed_pass is not None:
+                timed_pass(ids)
+                watch.lap()
+            logits = target.forward(ids)
+            watch.lap() if timed_pass is None else watch.skip()
+
+            # 3. Accept. The rule accepts a prefix of the draft and adds one token of the target: the
+            # corrected token after a rejection, else the bonus token.
+            verdict = rule.verify(draft, logits, position)
+            results = packed(draft, verdict)
+
+        # Results leave the device only here, in one transfer.
+        finite, accepted, token, *drafted_ids = results.tolist()
         if not finite:
             raise FloatingPointError(NO_NUMBERS)
         outcome = truncate_at_eos(accepted, token, drafted_ids, eos_ids)
@@ -200,6 +211,7 @@ def autoregress(
     tops: TopLists = no_tops,
     timed_pass: Callable[[Tensor], None] | None = None,
     prefill: Prefill | None = None,
+    recorded: "RecordedRounds | None" = None,
 ) -> Iterator[Round]:
     """Decode with one model alone: the target as the baseline, or the draft model by itself.
 
@@ -219,4 +231,5 @@ def autoregress(
         tops=tops,
         timed_pass=timed_pass,
         prefill=prefill,
+        recorded=recorded,
     )

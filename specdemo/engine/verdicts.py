@@ -83,6 +83,11 @@ class Verdict(ABC):
         """Return the record of the target's own token, with ``p`` from :meth:`distributions`."""
 
 
+def packed(draft: Draft, verdict: Verdict) -> Tensor:
+    """Return whether all logits are numbers, the accepted count, the target's token, and the draft's ids."""
+    return torch.cat([verdict.finite.long()[None], verdict.accepted[None], verdict.token, draft.ids])
+
+
 @dataclass(frozen=True)
 class GreedyVerdict(Verdict):
     """A decision of the greedy rule. For display, probabilities are those at temperature 1."""

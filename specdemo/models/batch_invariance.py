@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdemo.models.execution import CausalLM
+from specdemo.models.execution import CausalLM, execution_of
 from specdemo.models.layer_views import vocabulary_of
 from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.limits import MAX_K
@@ -25,7 +25,7 @@ SPREAD = 12  # test inputs span this many powers of two; equal magnitudes would 
 
 def is_batch_invariant(model: CausalLM) -> bool:
     """Return whether passes over any number of rows agree by construction, as compiled passes do."""
-    return getattr(model, "is_batch_invariant", False)
+    return getattr(execution_of(model), "is_batch_invariant", False)
 
 
 @torch.inference_mode()

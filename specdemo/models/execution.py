@@ -11,6 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.models.fused_execution import FusedExecution, GraphedExecution
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues
+from specdemo.models.gpu.choice import kernels_for, requested
 from specdemo.models.layer_views import decoder_layers, first_layers, hidden_states
 from specdemo.models.reduced_draft import ReducedHeadDraft
 
@@ -108,8 +109,13 @@ def execution_of(model: CausalLM) -> Execution:
         return kept
     if not isinstance(model, FusedLlama):
         return PlainExecution(cast(PreTrainedModel, model))
-    recordable = model.embedding.weight.device.type == "cuda"
-    model.execution = GraphedExecution(model) if recordable else FusedExecution(model)
+    if model.embedding.weight.device.type != "cuda":
+        model.execution = FusedExecution(model)
+    elif not requested():
+        model.execution = GraphedExecution(model)
+    else:
+        kernels = kernels_for(model)
+        model.execution = GraphedExecution(model, note=kernels) if isinstance(kernels, str) else kernels
     return model.execution
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,10 @@ from specdemo.models.fused_execution import IdleCaches, Recorder, Run, cuda_reco
 from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
 from specdemo.models.reduced_draft import Screen, screen_in
 from specdemo.records.limits import MAX_K
+
+if TYPE_CHECKING:  # need Triton
+    from specdemo.models.gpu.feature import GpuFeatureRuntime
+    from specdemo.models.gpu.stack import GpuStack
 
 CONFIG_FILE = "feature_draft.json"
 
@@ -83,14 +88,23 @@ class FeatureDraft(nn.Module):
         self.screen: Screen | None = None  # approximates the head in compiled passes
         self.record: Recorder | None = None  # records steps on a GPU; by default as CUDA graphs
         self.idle = IdleCaches()
+        self.stack: GpuStack | None = None  # computes the steps as Triton kernels, if this is possible
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the draft's tensors by name, without the shared embedding."""
         borrowed = {id(tensor) for tensor in self.embedding.parameters()}
         return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
 
-    def runtime(self) -> "FeatureRuntime":
-        return FeatureRuntime(self)
+    def runtime(self) -> "FeatureRuntime | GpuFeatureRuntime":
+        if self.stack is None:
+            from specdemo.models.gpu.choice import feature_kernels_for
+
+            self.stack = feature_kernels_for(self)
+        if self.stack is None:
+            return FeatureRuntime(self)
+        from specdemo.models.gpu.feature import GpuFeatureRuntime
+
+        return GpuFeatureRuntime(self, self.stack)
 
     def step(self, states: Tensor, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Run the layer over new pairs at positions [1, n], and return its output, [batch, n, d].

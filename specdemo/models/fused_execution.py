@@ -16,12 +16,16 @@ WARM_UP_PASSES = 3  # before a recording; torch's notes on CUDA graphs require t
 
 Outputs = tuple[Tensor, Tensor | None]  # the logits of a pass, and the outputs of its tapped layers, if any
 Run = Callable[[], Outputs]
-Recorder = Callable[[Run], Run]
-"""Records a computation that always uses the same tensors, and returns a function that replays it."""
+Recorder = Callable[..., Callable[[], Any]]
+"""Records a computation that always uses the same tensors, and returns a function that replays it. A second
+argument is the random generator that it draws from, if any."""
 
 
 class FusedExecution:
     """Runs a Llama-type model kernel by kernel. It has the methods of ``execution.PlainExecution``."""
+
+    records_rounds = False  # whether a whole round can be recorded (``engine.recorded_round``)
+    label = ""  # the way passes run, for the page
 
     def __init__(self, model: FusedLlama):
         self.model = model
@@ -93,11 +97,17 @@ class GraphedExecution(FusedExecution):
     that no run uses any more. :meth:`prepare` makes the recordings, before any timing starts.
     """
 
-    def __init__(self, model: FusedLlama, record: Recorder | None = None):
+    def __init__(self, model: FusedLlama, record: Recorder | None = None, note: str | None = None):
         super().__init__(model)
+        self.note = note  # why passes are not Triton kernels, if the host wants them
         self.record = record or cuda_recorder(model.embedding.weight.device)
         self.failure: str | None = None  # why passes cannot be recorded and run kernel by kernel
         self._idle = IdleCaches()
+
+    @property
+    def label(self) -> str:
+        graphs = "CUDA graphs" if self.failure is None else f"no CUDA graphs: {self.failure}"
+        return graphs if self.note is None else f"{graphs}; no Triton kernels: {self.note}"
 
     def open(self, capacity: int) -> LlamaCache:
         """Return a cache that no other run uses, if possible one with recordings from earlier runs."""
@@ -145,7 +155,7 @@ def cuda_recorder(device: torch.device) -> Recorder:
     """
     pool = torch.cuda.graph_pool_handle()
 
-    def record(run: Run) -> Run:
+    def record(run: Callable[[], Any], generator: torch.Generator | None = None) -> Callable[[], Any]:
         with torch.cuda.device(device):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
@@ -154,10 +164,12 @@ def cuda_recorder(device: torch.device) -> Recorder:
                     run()
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
+            if generator is not None:
+                graph.register_generator_state(generator)
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 outputs = run()
 
-        def replay() -> Outputs:
+        def replay() -> Any:
             with torch.cuda.device(device):
                 graph.replay()
             return outputs

@@ -75,6 +75,8 @@ class FusedLlama(nn.Module):
             self.layers.append(_FusedLayer(layer))
             stack.layers[index] = nn.Identity()
         self.head = head
+        # Target id of each logit of a draft with a reduced head
+        self.id_map: Tensor | None = getattr(model, "id_map", None)
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embedding  # models of transformers have the same method

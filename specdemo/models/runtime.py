@@ -149,6 +149,16 @@ class ModelRuntime:
         assert self._features is not None, "this runtime has no taps"
         return self._features[start:end]
 
+    def keep_features(self, where: Tensor, states: Tensor) -> None:
+        """Keep tapped outputs [n, taps · d] of the positions ``where`` [n]; can be recorded."""
+        assert self._features is not None, "this runtime has no taps"
+        self._features.index_copy_(0, where, states.to(self._features.dtype))
+
+    def features_at(self, where: Tensor) -> Tensor:
+        """Return the tapped outputs of the positions ``where`` [n], [n, taps · d]; can be recorded."""
+        assert self._features is not None, "this runtime has no taps"
+        return self._features.index_select(0, where)
+
     def _run(self, ids: Tensor, rows: int) -> Tensor:
         logits, states = self.execution.run(ids, self.length, self.cache, rows, self.taps)
         if states is not None:
@@ -197,6 +207,22 @@ def capacity_for(positions: int) -> int:
     return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
 
 
+class Mark:
+    """A moment inside a recorded launch. Each replay sets it again."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self.seconds = 0.0
+        cuda = device.type == "cuda"
+        self.event = torch.cuda.Event(enable_timing=True, external=True) if cuda else None
+
+    def set(self) -> None:
+        if self.event is None:
+            self.seconds = time.perf_counter()
+        else:
+            self.event.record(torch.cuda.current_stream(self._device))
+
+
 class Stopwatch:
     """Measures the parts of a round ("laps"). On CUDA it uses events, so that the CPU need not wait."""
 
@@ -208,6 +234,12 @@ class Stopwatch:
 
     def lap(self) -> None:
         end = self._now()
+        self._laps.append((self._start, end))
+        self._start = end
+
+    def lap_at(self, mark: "Mark") -> None:
+        """End a lap at a moment inside a recorded launch."""
+        end = mark.event or mark.seconds
         self._laps.append((self._start, end))
         self._start = end
 

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,9 +21,12 @@ from specdemo.models.batch_invariance import (
     random_ids,
 )
 from specdemo.models.execution import CausalLM, WholeModel
-from specdemo.models.runtime import MAX_ROWS, ModelRuntime
+from specdemo.models.runtime import MAX_ROWS, ModelRuntime, Stopwatch
 from specdemo.records.spread import scatter
 from specdemo.records.trace import Calibration
+
+if TYPE_CHECKING:  # needs Triton
+    from specdemo.engine.recorded_round import RecordedRounds
 
 TARGET_ALONE = ""  # the key of the costs of the target alone in ``PassCosts.known``
 CAPACITY = 256  # cache length at which costs are measured: a short prompt and its answer
@@ -53,7 +57,7 @@ class PassCosts:
 
 def choose_threads(model: WholeModel) -> None:
     """Choose the number of threads of compiled passes, by measuring for up to ``MAX_CHOICE_S``."""
-    if not is_batch_invariant(model):
+    if not is_batch_invariant(model) or next(model.parameters()).device.type != "cpu":
         return
     from specdemo.models.threads import choice
 
@@ -91,11 +95,16 @@ def measure_target(model: CausalLM, invariant: Collection[int]) -> Calibration:
 
 @torch.inference_mode()
 def measure_draft(
-    costs: Calibration, target: ModelRuntime, drafter: Drafter, rule: PickingRule
+    costs: Calibration,
+    target: ModelRuntime,
+    drafter: Drafter,
+    rule: PickingRule,
+    recorded: "RecordedRounds | None" = None,
 ) -> Calibration:
     """Return the target's ``costs`` with the c of ``drafter``: the median over drafts of ``DRAFTED`` tokens.
 
-    Drafts and target passes are measured alternately, with a text of half of ``CAPACITY`` tokens.
+    Drafts and target passes are measured alternately, with a text of half of ``CAPACITY`` tokens. If given,
+    ``recorded`` are the lane's rounds with drafts of this length.
     """
     ids = random_ids(target.model, CAPACITY // 2)
     target.begin(CAPACITY)
@@ -107,8 +116,17 @@ def measure_draft(
     passes: list[float] = []
 
     def draft() -> float:
-        begin = time.perf_counter()
         length.start(DRAFTED)
+        if recorded is not None:
+            watch = Stopwatch(target.device)
+            recorded.run(text, length, watch).results.tolist()
+            drafted_s, verified_s = watch.laps()
+            drafter.observe(0)
+            target.rollback(len(text))
+            passes.append(verified_s / costs.v[DRAFTED] * costs.v[0])
+            text.append(text[-1])
+            return drafted_s
+        begin = time.perf_counter()
         drafter.propose(text, length, rule).ids.tolist()
         drafted = time.perf_counter()
         # As in a run, the text grows by one token, which the target processes.

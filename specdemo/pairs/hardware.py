@@ -15,7 +15,6 @@ from torch import nn
 
 from specdemo import __version__
 from specdemo.models.compiled.openmp import missing
-from specdemo.models.fused_execution import GraphedExecution
 from specdemo.models.threads import thread_count
 from specdemo.records.limits import UserError
 
@@ -69,12 +68,9 @@ def place_of(models: Iterable[nn.Module | None], device: torch.device) -> str:
     devices = {weight.device for model in models for weight in model.parameters()}
     if device.type == "cuda" and len(devices) > 1:
         name = f"{len(devices)} × {name}"
-    executions = [getattr(model, "execution", None) for model in models]
-    recorded = [found for found in executions if isinstance(found, GraphedExecution)]
-    if not recorded:
-        return name
-    failures = [found.failure for found in recorded if found.failure is not None]
-    return f"{name} (no CUDA graphs: {failures[0]})" if failures else f"{name} (CUDA graphs)"
+    labels = {getattr(getattr(model, "execution", None), "label", "") for model in models} - {""}
+    # The longest label has the reason why something is not used.
+    return f"{name} ({max(labels, key=len)})" if labels else name
 
 
 def versions() -> Mapping[str, str]:

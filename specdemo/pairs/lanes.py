@@ -1,23 +1,31 @@
 """The lanes of a pair's runs (see ``charts.stage.LANE_NAMES``), their race and their calibration."""
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from specdemo.drafters.factory import DrafterSpec, make_drafter
 from specdemo.engine.draft_length import length_for
-from specdemo.engine.drafter import Drafter, NoDrafter
+from specdemo.engine.drafter import Drafter, NoDrafter, RecordedDraft
 from specdemo.engine.race import race
 from specdemo.engine.rules import GreedyRule, VerificationRule, rule_for
 from specdemo.engine.speculate import Prefill, autoregress, never, run_capacity, speculate
 from specdemo.engine.verdicts import TopLists, no_tops
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
-from specdemo.pairs.calibrate import CAPACITY, measure_draft
+from specdemo.pairs.calibrate import CAPACITY, DRAFTED, measure_draft
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, DrafterKind, parts_of
-from specdemo.records.limits import MAX_K, UserError
-from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, RunConfig
+from specdemo.records.limits import MAX_K, UserError, reason_of
+from specdemo.records.trace import AUTO, BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, RunConfig
+
+if TYPE_CHECKING:  # needs Triton
+    from specdemo.engine.recorded_round import RecordedRounds
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,8 @@ class Lanes:
         if kind.name not in known:
             target, rule = self._verifying(kind, costs.rows, CAPACITY), GreedyRule()
             drafter = self._drafter(replace(config, drafter=kind.name), target, rule)
-            known[kind.name] = measure_draft(costs, target, drafter, rule)
+            recorded = recorded_rounds(target, rule, drafter.recorded(), DRAFTED)
+            known[kind.name] = measure_draft(costs, target, drafter, rule, recorded)
         return known[kind.name]
 
     def calibrate_all(self) -> Calibration:
@@ -95,6 +104,8 @@ class Lanes:
         target = target or self.verifier(config, len(prompt_ids))
         rule = rule_for(config, self.pair.device)
         drafter = self._drafter(config, target, rule)
+        longest = MAX_K if config.k == AUTO else config.k
+        recorded = recorded_rounds(target, rule, drafter.recorded(), longest)
         prefill = Prefill(target, drafter, prompt_ids, config.max_new_tokens)
         rounds = speculate(
             target,
@@ -107,6 +118,7 @@ class Lanes:
             rule,
             self._tops,
             prefill=prefill,
+            recorded=recorded,
         )
         return LaneRounds(prefill, rounds)
 
@@ -180,7 +192,8 @@ class Lanes:
     ) -> LaneRounds:
         prefill = Prefill(model, NoDrafter(model.device), prompt_ids, config.max_new_tokens)
         eos_ids, tops = self.pair.eos_ids, self._tops
-        rounds = autoregress(model, prompt_ids, config, eos_ids, stop, tops, timed_pass, prefill)
+        recorded = recorded_rounds(model, rule_for(config, model.device), None, 0)
+        rounds = autoregress(model, prompt_ids, config, eos_ids, stop, tops, timed_pass, prefill, recorded)
         return LaneRounds(prefill, rounds)
 
     def _model_kind(self, config: RunConfig) -> DrafterKind:
@@ -209,3 +222,24 @@ class Lanes:
             wrap_draft=self._wrap_draft,
         )
         return make_drafter(spec)
+
+
+def recorded_rounds(
+    target: ModelRuntime, rule: VerificationRule, draft: RecordedDraft | None, longest: int
+) -> "RecordedRounds | None":
+    """Record the rounds of a lane with up to ``longest`` draft tokens; None if its passes are not recorded.
+
+    A lane that drafts without a ``draft`` to record has no recorded rounds either.
+    """
+    fit = type(target) is ModelRuntime and getattr(target.execution, "records_rounds", False)
+    if not fit or (longest and draft is None):
+        return None
+    from specdemo.engine.recorded_round import RecordedRounds
+
+    try:
+        return RecordedRounds(target, rule, draft, longest)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:  # torch's error if a round cannot be recorded; its passes still are
+        _log.warning("Rounds are not recorded: %s.", reason_of(error))
+        return None

@@ -1,6 +1,7 @@
 """Loading of a pair: fetch both models, check them, place them on devices, measure them, warm them up."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ import torch
 from specdemo.asset_paths import BUILT_IN
 from specdemo.models.compiled.openmp import missing
 from specdemo.models.draft_files import count_parameters
+from specdemo.models.gpu.choice import requested
 from specdemo.models.reduced_draft import is_reduced_draft
 from specdemo.pairs.builtin_target import Progress, cache_folder, mended_target, no_progress
 from specdemo.pairs.calibrate import choose_threads
@@ -119,6 +121,9 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     if place.type == "cpu" and missing() is None:
         # Compiling takes seconds, while the models are fetched and read.
         threading.Thread(target=_compile, name="compile", daemon=True).start()
+    elif requested():
+        with suppress(UserError):  # without a home folder, Triton's own default
+            os.environ.setdefault("TRITON_CACHE_DIR", str(cache_folder() / "triton"))
     target_found = target_files(sources, within(progress, 0.0, 0.5))
     draft_found = draft_files(sources, within(progress, 0.5, 0.75))
     precision = sources.precision

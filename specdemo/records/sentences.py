@@ -110,7 +110,7 @@ def remarks(
         sentences.append(
             f"Faster or slower is undecided: 95 % interval {trusted.low:.2f}× to {trusted.high:.2f}×."
         )
-    if doubted in DOUBTS:
+    if doubted is not None and doubted in DOUBTS:
         sentences.append(DOUBTS[doubted])
     if finish is not Finish.STOPPED:
         sentences += _order_of_ends(totals)

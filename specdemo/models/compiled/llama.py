@@ -34,8 +34,6 @@ class CompiledLlama(nn.Module):
     shares the target's ``embedding``. As in ``FusedLlama``, the model cannot be used afterwards.
     """
 
-    is_batch_invariant = True
-
     def __init__(
         self,
         model: PreTrainedModel | ReducedHeadDraft,
@@ -119,6 +117,8 @@ class CompiledExecution:
     It runs ``depth`` layers, by default all. If ``judged``, the times of passes affect the number of threads;
     those of small drafts vary too much.
     """
+
+    is_batch_invariant = True
 
     def __init__(self, stack: Stack, depth: int | None = None, judged: bool = False):
         self._stack, self._depth, self._judged = stack, depth, judged
