@@ -86,7 +86,8 @@ def test_a_template_that_is_missing_fails_or_loses_the_prompt_is_refused_in_a_se
 
 def test_thoughts_of_an_earlier_answer_and_a_switch_may_be_removed():
     template = (
-        "{% for m in messages %}<s>{{ m.content.split('</think>')[-1] | replace('/no_think', '') | trim }}</s>"
+        "{% for m in messages %}<s>"
+        "{{ m.content.split('</think>')[-1] | replace('/no_think', '') | trim }}</s>"
         "{% endfor %}<think>"
     )
     turns = "Hello /no_think", "<think>A greeting.</think> Hi!", "/no_think How are you?"

@@ -15,8 +15,9 @@ from specdemo.models.compiled import llama as compiled_llama
 from specdemo.models.compiled import openmp
 from specdemo.models.compiled.linear import CompiledLinear
 from specdemo.models.compiled.llama import CompiledLlama
-from specdemo.pairs.load import load_sources
+from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.sources import Sources
+from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("few_measurements")
 TOKENIZER = byte_tokenizer()
@@ -87,6 +88,25 @@ def test_greedy_text_is_transformers_own_in_fp32_with_the_stored_weights(name, d
     layers = [layer for layer in pair.target.modules() if isinstance(layer, CompiledLinear)]
     assert bool(layers) is (name in LAYERS)
     assert "all arithmetic in fp32." in pair.precision_reason and "not compiled" not in pair.precision_reason
+
+
+def test_states_beyond_fp16_are_checked_in_fp32_as_they_run(tmp_path):
+    model = model_of("qwen3", torch.float16)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.down_proj.weight.mul_(1e5 / layer.mlp.down_proj.weight.abs().max()).clamp_(-6e4, 6e4)
+    pair = load_sources(Sources(save(model, TOKENIZER, tmp_path), "none", device="cpu"))
+    record, _ = run(pair, max_new_tokens=20, drafter="prompt-lookup")
+    assert pair.precision == "fp16" and not model(torch.tensor([record.prompt_ids])).logits.isfinite().all()
+    assert list(record.lanes["speculative"].ids) == own_text(model.float(), record, 20)
+
+
+def test_infinite_logits_are_not_taken_for_a_fault_of_the_cache(tmp_path):
+    model = model_of("qwen3", torch.float32)
+    with torch.no_grad():
+        model.lm_head.weight[0] = torch.inf
+    with pytest.raises(UserError, match="computes NaN or infinite logits"):
+        assemble_pair(Sources(save(model, TOKENIZER, tmp_path), "none", device="cpu"))
 
 
 @pytest.fixture(scope="module")
