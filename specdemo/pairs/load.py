@@ -110,7 +110,7 @@ def assemble_pair(
 
 def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> Pair:
     place = _require_usable(sources, checked_on)
-    if place.type == "cpu" and missing() is None:
+    if place.type == "cpu":
         # Compiling takes seconds, while the models are fetched and read.
         threading.Thread(target=_compile, name="compile", daemon=True).start()
     target_found = target_files(sources, within(progress, 0.0, 0.5))
@@ -156,6 +156,8 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
 
 
 def _compile() -> None:
+    if missing() is not None:
+        return
     from specdemo.models.compiled import attention, compilation, linear, product, whole_pass
 
     with suppress(UserError):  # without a home folder, code is compiled in memory

@@ -1,6 +1,8 @@
 """Pairs on a CPU as the program loads them: compiled passes write transformers' texts, or torch runs."""
 
 import logging
+import os
+import platform
 import subprocess
 import sys
 
@@ -144,18 +146,30 @@ def test_without_torchs_threads_torchs_modules_run_and_the_page_says_so(
 
 
 @pytest.mark.slow
-def test_without_numba_a_pair_loads_and_runs(folders):
+@pytest.mark.parametrize(
+    ("first", "settings", "reason"),
+    [
+        ("sys.modules['numba'] = sys.modules['llvmlite'] = None", {}, "numba is not installed"),
+        ("pass", {"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT is set"),
+        ("pass", {"NUMBA_CPU_NAME": "x86-64-v2"}, "this processor lacks F16C and FMA"),
+    ],
+)
+def test_where_nothing_can_be_compiled_a_pair_loads_and_runs(folders, first, settings, reason, tmp_path):
+    if "NUMBA_CPU_NAME" in settings and platform.machine() != "x86_64":
+        pytest.skip("this is a processor of x86")
+    env = {**os.environ, "NUMBA_CPU_FEATURES": "", **settings, "SPECDEMO_CACHE": str(tmp_path)}
     code = (
-        "import sys; sys.modules['numba'] = sys.modules['llvmlite'] = None\n"
+        f"import sys; {first}\n"
         "from specdemo.api import compare\n"
         "from specdemo.pairs.load import load_pair\n"
         "pair = load_pair(*sys.argv[1:], device='cpu')\n"
         "assert compare(pair, 'abc', mode='raw', max_new_tokens=8).totals['identical']\n"
         "print(pair.precision_reason)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, *folders], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code, *folders]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith("Passes are not compiled, because numba is not installed.")
+    assert done.stdout.strip().endswith(f"Passes are not compiled, because {reason}.")
 
 
 def test_compiled_passes_that_compute_something_else_are_not_used(folders, expected, monkeypatch, caplog):
