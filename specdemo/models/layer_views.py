@@ -72,7 +72,7 @@ def config_with_layers(config: PretrainedConfig, layers: list[int]) -> Pretraine
     other._attn_implementation = config._attn_implementation
     text = other.get_text_config()
     text.num_hidden_layers = len(layers)
-    if getattr(text, "layer_types", None):
+    if vars(text).get("layer_types"):  # some configurations compute it from other settings
         text.layer_types = [text.layer_types[index] for index in layers]
     return other
 

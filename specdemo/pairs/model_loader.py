@@ -110,7 +110,8 @@ class Loader:
         ``model`` must not be used afterwards.
         """
         again = partial(self.model, role, files, no_progress)
-        check = require_numbers if can_fuse(model) else require_rollback  # Llama types can be rolled back
+        # Llama types can always be rolled back.
+        check: Callable[..., None] = require_numbers if can_fuse(model) else require_rollback
         finished = self.executable(model, self.precision == ROUNDED, embedding, again)
         check(role, files.name, finished)
         return finished
