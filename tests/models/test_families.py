@@ -88,10 +88,11 @@ FAMILIES = {
     "bloom": Family("BloomConfig", n_layer=2, n_head=4),
     # Needs the result of attention in one piece of memory.
     "jetmoe": Family("JetMoeConfig", kv_channels=8, num_local_experts=4),
-    # A class for recurrent layers, here without any.
+    # Classes for recurrent layers, here without any.
     "granite": Family("GraniteMoeHybridConfig", **GRANITE, layer_types=["attention"] * 4),
+    "jamba": Family("JambaConfig", num_experts=2, attn_layer_period=1, attn_layer_offset=0),
 }
-SINGLE = {"jetmoe": torch.float32}  # experts are not computed in float64
+SINGLE = dict.fromkeys(("jetmoe", "jamba"), torch.float32)  # experts are not computed in float64
 
 NEXT = {
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 2),
