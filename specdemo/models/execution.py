@@ -14,6 +14,7 @@ from specdemo.models.fused_llama import FusedLlama, KeysAndValues
 from specdemo.models.gpu.choice import kernels_for, requested
 from specdemo.models.layer_views import decoder_layers, first_layers, hidden_states
 from specdemo.models.reduced_draft import ReducedHeadDraft
+from specdemo.records.limits import UserError
 
 if TYPE_CHECKING:  # numba takes half a second to import
     from specdemo.models.compiled.llama import CompiledExecution, CompiledLlama
@@ -94,9 +95,19 @@ class PlainExecution:
         """Return the keys and values of every layer. They exist after the first pass."""
         return [(layer.keys, layer.values) for layer in cache.layers if isinstance(layer, CursorLayer)]
 
+    @torch.inference_mode()
     def first(self, depth: int) -> "PlainExecution":
         """Return an execution of the first ``depth`` layers and the head, for caches of the full model."""
-        return PlainExecution(first_layers(self._model, depth))
+        view = first_layers(self._model, depth)
+        token = torch.zeros(1, 1, dtype=torch.long, device=next(view.parameters()).device)
+        try:
+            view(input_ids=token, use_cache=False)
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            raise UserError(
+                f"The first layers of {type(self._model).__name__} do not run without the others; choose "
+                "another drafter or target."
+            ) from error
+        return PlainExecution(view)
 
 
 Execution: TypeAlias = Union[PlainExecution, FusedExecution, "CompiledExecution"]

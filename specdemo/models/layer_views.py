@@ -24,8 +24,7 @@ def first_layers(model: M, count: int) -> M:
     config = config_with_layers(source.config, list(range(count)))
     shell = _shallow(model, config)
     view: nn.Module = shell
-    base = next(name for name, child in model.named_children() if child is source.base_model)
-    *parents, last = [base, *layers_path(model).split(".")]
+    *parents, last = layers_path(model).split(".")
     for name in parents:
         below = _shallow(view.get_submodule(name), config)
         view._modules[name] = below
@@ -73,13 +72,13 @@ def config_with_layers(config: PretrainedConfig, layers: list[int]) -> Pretraine
     other._attn_implementation = config._attn_implementation
     text = other.get_text_config()
     text.num_hidden_layers = len(layers)
-    if getattr(text, "layer_types", None):
+    if vars(text).get("layer_types"):  # some configurations compute it from other settings
         text.layer_types = [text.layer_types[index] for index in layers]
     return other
 
 
 def layers_path(model: nn.Module) -> str:
-    """Return the name of the list of decoder layers, relative to ``model.base_model``."""
+    """Return the name of the list of decoder layers."""
     return _found_layers(model)[0]
 
 
@@ -87,8 +86,9 @@ def _found_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
     # The cast also covers ``ReducedHeadDraft``, which has the attributes used here.
     source = cast(PreTrainedModel, model)
     count = source.config.get_text_config().num_hidden_layers
-    for name, child in source.base_model.named_modules():
-        if isinstance(child, nn.ModuleList) and len(child) == count:
+    text_layers = set(source.get_decoder().modules())  # a model may also have layers for images
+    for name, child in source.named_modules():
+        if child in text_layers and isinstance(child, nn.ModuleList) and len(child) == count:
             return name, child
     raise UserError(
         f"The layers of {type(model).__name__} do not form one list, which this drafter needs; choose "
@@ -102,5 +102,7 @@ def _shallow(module: M, config: PretrainedConfig) -> M:
     view._modules = dict(module._modules)
     # accelerate's ``forward`` of this module would run the original module. Submodules keep theirs.
     view.__dict__.pop("forward", None)
-    view.__dict__["config"] = config
+    # A model of text and images has a configuration for each, and its text model has only that for text.
+    own = type(getattr(module, "config", config)) is type(config)
+    view.__dict__["config"] = config if own else config.get_text_config()
     return view

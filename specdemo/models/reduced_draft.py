@@ -91,8 +91,7 @@ class ReducedHeadDraft(nn.Module):
         self.register_buffer("id_map", id_map)
         self.screen: Screen | None = None  # approximates the head in compiled passes
 
-    @property
-    def base_model(self) -> nn.Module:
+    def get_decoder(self) -> nn.Module:
         return self.model  # as in transformers' models
 
     def own_state(self) -> dict[str, Tensor]:
@@ -107,17 +106,19 @@ class ReducedHeadDraft(nn.Module):
 
 def slice_of_target(target: PreTrainedModel, layers: list[int], id_map: Tensor) -> ReducedHeadDraft:
     """Return an untrained draft: copies of the target's ``layers``, in this order, and of head rows."""
-    stack = layers_path(target) + "."
     config = config_with_layers(target.config.get_text_config(), layers)
     draft = ReducedHeadDraft(config, input_embedding(target), id_map)
-    source = target.base_model.state_dict()
+    source, stack = target.state_dict(), layers_path(target) + "."
+    own_stack = layers_path(draft).removeprefix("model.") + "."
+    prefix = stack.removesuffix(own_stack)
     own = dict(draft.model.named_parameters())
     with torch.no_grad():
         for key, tensor in own.items():
-            if key.startswith(stack):
-                index, rest = key.removeprefix(stack).split(".", 1)
-                key = f"{stack}{layers[int(index)]}.{rest}"
-            tensor.copy_(source[key])
+            source_key = prefix + key
+            if key.startswith(own_stack):
+                index, rest = key.removeprefix(own_stack).split(".", 1)
+                source_key = f"{stack}{layers[int(index)]}.{rest}"
+            tensor.copy_(source[source_key])
         draft.lm_head.weight.copy_(output_layer(target).weight[id_map])
     return draft
 

@@ -57,18 +57,28 @@ def require_same_tokens(target: Any, draft: Any) -> None:
             )
 
 
-def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
-    """Check that a model's logits stay correct when its cache is rolled back.
-
-    transformers reports which models have recurrent states. Other problems, such as bidirectional attention,
-    show in the logits of a short text, processed without a cache and again in parts with a rollback.
-    """
-    if _keeps_a_state(model):
+def require_no_state(role: str, name: str, model: PreTrainedModel) -> None:
+    """Check that no layer keeps a recurrent state instead of one entry per position."""
+    if getattr(model.config.get_text_config(), "layer_types", None):  # the model may have attention only
+        layers = DynamicCache(config=model.config).layers
+        recurrent = any(hasattr(layer, "update_recurrent_state") for layer in layers)
+    else:
+        recurrent = model._is_stateful
+    if recurrent:
         raise UserError(
             f"The {role} model {name} has a recurrent state, which cannot be rolled back; {PLAIN}."
         )
+
+
+def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
+    """Check that a model's logits stay correct when its cache is rolled back.
+
+    Problems such as bidirectional attention show in the logits of a short text, processed without a cache and
+    again in parts with a rollback. The model must have the form that runs, which may compute in another type
+    than that of the stored weights.
+    """
     try:
-        distance = _distance_after_rollback(model)
+        expected, got = _logits_without_and_with_rollback(model)
     except UnsupportedAttentionError as error:
         raise UserError(
             f"The {role} model {name} uses {error}, which specdemo does not support; {PLAIN}."
@@ -79,6 +89,10 @@ def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
         raise UserError(
             f"The {role} model {name} fails after a rollback of the KV cache; {PLAIN}."
         ) from error
+    _require_finite(role, name, expected)
+    # The median over positions, because rounding may change the choice of an expert at single positions.
+    expected, got = (x - x.mean(-1, keepdim=True) for x in (expected, got))
+    distance = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).median()
     if not distance < SAME_UP_TO:
         raise UserError(
             f"The {role} model {name} computes different logits with a KV cache than without one; {PLAIN}."
@@ -88,7 +102,10 @@ def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
 def require_numbers(role: str, name: str, model: CausalLM) -> None:
     runtime = ModelRuntime(model)
     runtime.begin(capacity_for(PROBE_TOKENS))
-    scores = runtime.forward(torch.arange(PROBE_TOKENS, device=runtime.device))
+    _require_finite(role, name, runtime.forward(torch.arange(PROBE_TOKENS, device=runtime.device)))
+
+
+def _require_finite(role: str, name: str, scores: torch.Tensor) -> None:
     if not scores.isfinite().all():
         raise UserError(
             f"The {role} model {name} computes NaN or infinite logits, so the files may be damaged; "
@@ -96,18 +113,9 @@ def require_numbers(role: str, name: str, model: CausalLM) -> None:
         )
 
 
-def _keeps_a_state(model: PreTrainedModel) -> bool:
-    """Return whether a layer keeps a recurrent state instead of one entry per position."""
-    layers = DynamicCache(config=model.config).layers
-    return model._is_stateful or any(hasattr(layer, "update_recurrent_state") for layer in layers)
-
-
 @torch.inference_mode()
-def _distance_after_rollback(model: PreTrainedModel) -> float:
-    """Return the relative distance between logits with a rolled-back cache and logits without a cache.
-
-    It is the median over positions, because rounding may change the choice of an expert at single positions.
-    """
+def _logits_without_and_with_rollback(model: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits of a short text without a cache and with a rolled-back cache, each [n, V], fp32."""
     runtime = ModelRuntime(model)
     rows = vocabulary_of(model)
     ids = torch.randint(rows, (PROBE_TOKENS,), generator=torch.Generator().manual_seed(0)).to(runtime.device)
@@ -124,8 +132,7 @@ def _distance_after_rollback(model: PreTrainedModel) -> float:
     runtime.forward(ids[:half].flip(0))
     runtime.rollback(half)
     got = torch.cat([runtime.forward(ids[half : half + 1]), runtime.forward(ids[half + 1 :])])
-    expected, got = (x.float() - x.float().mean(-1, keepdim=True) for x in (expected[half:], got))
-    return ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
+    return expected[half:].float(), got.float()
 
 
 @torch.no_grad()

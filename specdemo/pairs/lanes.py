@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,8 @@ class Lanes:
         """Measure all costs of the pair again; return those with its default drafter."""
         self.pair.costs.known.clear()
         for drafter in self.pair.drafters:
-            self.calibrate(RunConfig(prompt="", drafter=drafter))
+            with suppress(UserError):  # a run with a drafter that the target cannot use gives the reason
+                self.calibrate(RunConfig(prompt="", drafter=drafter))
         return self.calibrate(RunConfig(prompt="", drafter=self.pair.default_drafter))
 
     def speculative(

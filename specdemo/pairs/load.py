@@ -118,7 +118,7 @@ def assemble_pair(
 
 def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> Pair:
     place = _require_usable(sources, checked_on)
-    if place.type == "cpu" and missing() is None:
+    if place.type == "cpu":
         # Compiling takes seconds, while the models are fetched and read.
         threading.Thread(target=_compile, name="compile", daemon=True).start()
     elif requested():
@@ -185,6 +185,8 @@ def _warn_of_little_memory(target: Files, draft: Files | None, precision: str) -
 
 
 def _compile() -> None:
+    if missing() is not None:
+        return
     from specdemo.models.compiled import attention, compilation, linear, product, whole_pass
 
     with suppress(UserError):  # without a home folder, code is compiled in memory

@@ -1,6 +1,7 @@
 """Loading of a pair's models: read them, check them, and convert them to their fastest form."""
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -29,13 +31,14 @@ from specdemo.pairs.compatible import (
     PLAIN,
     align_rows,
     require_known_ids,
+    require_no_state,
     require_numbers,
     require_rollback,
     require_same_tokens,
 )
 from specdemo.pairs.hardware import Placement
 from specdemo.pairs.hub import Files, counting_bar
-from specdemo.records.limits import UserError, reason_of
+from specdemo.records.limits import UserError, reason_of, show
 
 if TYPE_CHECKING:  # numba takes half a second to import
     from specdemo.models.compiled.feature import CompiledFeatureDraft
@@ -67,7 +70,7 @@ class Loader:
         return torch.device(self.placement.target).type == "cpu"
 
     def model(self, role: str, files: Files, progress: Progress) -> PreTrainedModel:
-        """Load the ``target`` or ``draft`` from transformers, and check that its cache can be rolled back.
+        """Load the ``target`` or ``draft`` from transformers.
 
         Drafts may first be built from its parts; :meth:`finished` then converts it to the chosen precision.
         """
@@ -88,8 +91,7 @@ class Loader:
         elif {"cpu", "disk"} & set(map(str, model.hf_device_map.values())):
             raise UserError(f"{files.name} does not fit into the memory of the GPUs; choose a smaller model.")
         model.eval()
-        if not can_fuse(model):  # FusedLlama needs no check: it can always roll back
-            require_rollback(role, files.name, model)
+        require_no_state(role, files.name, model)
         return model
 
     def shared_embedding(self, target: PreTrainedModel) -> "Matrix | None":
@@ -103,11 +105,15 @@ class Loader:
     def finished(
         self, role: str, files: Files, model: PreTrainedModel, embedding: "Matrix | None" = None
     ) -> WholeModel:
-        """Convert a model to its fastest form and check its logits; ``model`` must not be used afterwards."""
+        """Convert a model to its fastest form, in which it computes in runs, and check its logits.
+
+        ``model`` must not be used afterwards.
+        """
         again = partial(self.model, role, files, no_progress)
+        # Llama types can always be rolled back.
+        check: Callable[..., None] = require_numbers if can_fuse(model) else require_rollback
         finished = self.executable(model, self.precision == ROUNDED, embedding, again)
-        if finished is not model:
-            require_numbers(role, files.name, finished)
+        check(role, files.name, finished)
         return finished
 
     def draft(
@@ -307,6 +313,15 @@ def loading(loader: Callable[..., Any], path: str, name: str | None = None, **op
                 f"Cannot load {name}: tensors of some layers are missing or have the wrong shape; choose a "
                 "complete checkpoint of a causal language model."
             ) from error
+        unknown_type = re.fullmatch(r"module 'torch' has no attribute '(.*)'", str(error))
+        reason = (
+            f"its configuration names the type {show(unknown_type[1])}, which torch {torch.__version__} lacks"
+            if unknown_type
+            else f"unknown value {reason_of(error)}"
+            if isinstance(error, KeyError)  # its message is the key alone
+            else reason_of(error)
+        )
         raise UserError(
-            f"Cannot load {name}: {reason_of(error)}; check the name or folder, and the internet connection."
+            f"Cannot load {name}: {reason}; choose a checkpoint that transformers {transformers.__version__} "
+            "can load."
         ) from error

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from specdemo.models.compiled.feature import CompiledFeatureDraft
 
 PROBE = "Xylophone7"  # no template contains or escapes it
+PRINTED = "Zygote3"  # a key of a part; a template that writes it does not read lists of parts
 MAX_REASON = 200
 CONTINUE = 'set the prompt mode to "continue" (--raw on the command line)'
 ADVICE = f"{CONTINUE}, or choose another target"
@@ -147,17 +148,16 @@ def chat_text(tokenizer: Any, *messages: str) -> str:
     """Return the chat template's text for messages of a user and an assistant in turn, before an answer."""
     failures = []
     # Most templates read a message as text, some as a list of parts. In the wrong form, it may get lost.
-    for form in (str, _parts):
+    for form, probe in ((str, PROBE), (_parts, [{**_parts(PROBE)[0], PRINTED: PRINTED}])):
         try:
-            probed, text = (
-                _rendered(tokenizer, [form(message) for message in wanted])
-                for wanted in ([PROBE] * len(messages), messages)
-            )
+            probed = _rendered(tokenizer, [probe] * len(messages)).casefold()
+            text = _rendered(tokenizer, [form(message) for message in messages])
         except Exception as error:  # a template is a program, which may raise anything
             failures.append(error)
             continue
-        # A template that reads text writes a list of parts as Python does, with the names of its keys.
-        if "'type'" not in probed and _holds(probed, [PROBE] * len(messages)) and _holds(text, messages):
+        is_read = probed.count(PROBE.casefold()) >= len(messages) and PRINTED.casefold() not in probed
+        # A template may remove a part of a message, such as "/no_think", and the thoughts of an answer.
+        if is_read and all(_has_word_of(message, text) for message in messages[::2]):
             return text
     if not failures:
         raise UserError(f"The target's chat template leaves out the prompt; {ADVICE}.")
@@ -177,19 +177,10 @@ def _rendered(tokenizer: Any, contents: Sequence[Any]) -> str:
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
 
 
-def _holds(text: str, messages: Sequence[str]) -> bool:
-    """Return whether ``text`` has all words of the messages in order.
-
-    Spaces, punctuation and case are ignored, because a template may strip or escape a message.
-    """
-    text, end = text.casefold(), 0
-    for message in map(str.casefold, messages):
-        for word in re.findall(r"\w+", message) or [message.strip()]:
-            start = text.find(word, end)
-            if start < 0:
-                return False
-            end = start + len(word)
-    return True
+def _has_word_of(message: str, text: str) -> bool:
+    """Return whether ``text`` has a word of the message. A template may change its spaces, case and marks."""
+    words = re.findall(r"\w+", message.casefold()) or [message.strip()]
+    return any(word in text.casefold() for word in words)
 
 
 def eos_ids_of(target: WholeModel, tokenizer: Any) -> frozenset[int]:

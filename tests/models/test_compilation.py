@@ -13,6 +13,7 @@ import pytest
 import torch
 from helpers.compiled_code import CODE
 from numba import carray, types
+from numba.core import config
 
 from specdemo.models.compiled import openmp
 from specdemo.models.compiled.compilation import Compiled, keep_in, thread_number
@@ -133,6 +134,37 @@ def test_the_library_that_is_missing_is_named(monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else found(name))
     assert openmp.missing() == "numba is not installed"
+
+
+REASON = "from specdemo.models.compiled.openmp import missing; print(missing())"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="these are processors of x86")
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"NUMBA_CPU_NAME": "x86-64-v2"}, "this processor lacks F16C and FMA"),
+        ({"NUMBA_CPU_NAME": "ivybridge"}, "this processor lacks FMA"),
+        ({"NUMBA_CPU_NAME": "haswell"}, "None"),
+        ({"NUMBA_CPU_NAME": "bdver2"}, "None"),  # has no AVX2
+        ({"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT is set"),
+    ],
+)
+def test_a_processor_or_setting_without_compiled_code_is_named(settings, reason):
+    env = {**os.environ, "NUMBA_CPU_FEATURES": "", **settings}
+    command = [sys.executable, "-c", REASON]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == reason
+
+
+def test_two_processors_with_one_folder_never_load_the_same_files(kept, monkeypatch):
+    assert added() == 5
+    (first,) = kept.iterdir()
+    files = files_in(first)
+    monkeypatch.setattr(config, "CPU_NAME", "haswell")
+    assert added() == 5
+    (second,) = set(kept.iterdir()) - {first}
+    assert files_in(second) and files_in(first) == files
 
 
 def test_damaged_files_do_not_keep_a_function_from_running(kept):

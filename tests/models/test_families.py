@@ -12,8 +12,10 @@ from transformers import AutoModelForCausalLM
 
 from specdemo.models.attention import ATTENTION, UnsupportedAttentionError, grouped_attention
 from specdemo.models.batch_invariance import find_batch_invariant_rows
+from specdemo.models.layer_views import decoder_layers, first_layers, hidden_states
+from specdemo.models.reduced_draft import slice_of_target
 from specdemo.models.runtime import ModelRuntime
-from specdemo.pairs.compatible import require_rollback
+from specdemo.pairs.compatible import require_no_state, require_rollback
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
@@ -49,6 +51,13 @@ COMMON = {
     "pad_token_id": None,
 }
 OLD = {"n_embd": 32, "n_layer": 2, "n_head": 4}
+GRANITE = {
+    "num_local_experts": 0,
+    "shared_intermediate_size": 48,
+    "mamba_n_heads": 8,
+    "mamba_d_head": 8,
+    "mamba_d_state": 8,
+}
 
 
 class Family:
@@ -79,8 +88,11 @@ FAMILIES = {
     "bloom": Family("BloomConfig", n_layer=2, n_head=4),
     # Needs the result of attention in one piece of memory.
     "jetmoe": Family("JetMoeConfig", kv_channels=8, num_local_experts=4),
+    # Classes for recurrent layers, here without any.
+    "granite": Family("GraniteMoeHybridConfig", **GRANITE, layer_types=["attention"] * 4),
+    "jamba": Family("JambaConfig", num_experts=2, attn_layer_period=1, attn_layer_offset=0),
 }
-SINGLE = {"jetmoe": torch.float32}  # experts are not computed in float64
+SINGLE = dict.fromkeys(("jetmoe", "jamba"), torch.float32)  # experts are not computed in float64
 
 NEXT = {
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 2),
@@ -95,6 +107,7 @@ REFUSED = {
     "rwkv": (Family("RwkvConfig", attention_hidden_size=32), STATE),
     "lfm2": (Family("Lfm2Config", layer_types=["conv", "full_attention"] * 2), STATE),
     "qwen3-next": (Family("Qwen3NextConfig", **NEXT), STATE),
+    "granite": (Family("GraniteMoeHybridConfig", **GRANITE, layer_types=["mamba", "attention"] * 2), STATE),
     "gpt-oss": (
         Family("GptOssConfig", num_local_experts=4, sliding_window=WINDOW),
         "uses attention with s_aux",
@@ -137,6 +150,7 @@ def expected_ids(model: nn.Module, tokens: int) -> list[int]:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_writes_what_transformers_writes_with_and_without_a_draft(name):
     model = FAMILIES[name].build(dtype=SINGLE.get(name, torch.float64))
+    require_no_state("target", name, model)
     require_rollback("target", name, model)
     assert model.config._attn_implementation == ATTENTION
     expected = expected_ids(model, TOKENS)
@@ -151,14 +165,18 @@ def test_a_family_writes_what_transformers_writes_with_and_without_a_draft(name)
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_rounding_in_bf16_is_not_taken_for_another_computation(name):
-    require_rollback("target", name, FAMILIES[name].build(dtype=torch.bfloat16))
+    model = FAMILIES[name].build(dtype=torch.bfloat16)
+    require_no_state("target", name, model)
+    require_rollback("target", name, model)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_family_that_cannot_be_rolled_back_is_refused(name):
     kind, words = REFUSED[name]
+    model = kind.build(dtype=torch.float32)
     with pytest.raises(UserError, match=f"^The target model some/{name} {words}"):
-        require_rollback("target", f"some/{name}", kind.build(dtype=torch.float32))
+        require_no_state("target", f"some/{name}", model)
+        require_rollback("target", f"some/{name}", model)
 
 
 def test_a_folder_that_cannot_be_rolled_back_is_refused_in_either_role(tmp_path):
@@ -188,6 +206,33 @@ def test_attention_inputs_that_are_not_computed_are_never_ignored(name):
     grouped_attention(nn.Module(), heads, heads, heads, mask, dropout=0.0, **{name: None})
     with pytest.raises(UnsupportedAttentionError, match=name):
         grouped_attention(nn.Module(), heads, heads, heads, mask, dropout=0.0, **{name: torch.ones(2)})
+
+
+def with_images(layers: int) -> nn.Module:
+    """Return a model of text and images with ``layers`` layers for each."""
+    sizes = COMMON | {"num_hidden_layers": layers}
+    images = {"image_size": 4, "patch_size": 2, "num_channels": 1}
+    images |= {key: sizes[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers")}
+    config = transformers.Gemma3Config(
+        text_config=sizes, vision_config={**images, "num_attention_heads": 4}, mm_tokens_per_image=4
+    )
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).eval()
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "with images"])
+@torch.inference_mode()
+def test_the_layers_of_text_are_found_for_early_exit_and_for_drafts(name):
+    model = with_images(4) if name == "with images" else FAMILIES[name].build(dtype=torch.float32)
+    ids, layers = torch.tensor([PROMPT]), list(range(len(decoder_layers(model))))
+    with hidden_states([decoder_layers(model)[-1]]) as states:
+        expected = model(input_ids=ids, use_cache=False).logits
+    assert torch.equal(first_layers(model, len(layers))(input_ids=ids, use_cache=False).logits, expected)
+    assert first_layers(model, 1)(input_ids=ids, use_cache=False).logits.isfinite().all()
+    draft = slice_of_target(model, layers, torch.arange(VOCAB)).eval()
+    with hidden_states([decoder_layers(draft)[-1]]) as copied:
+        draft(input_ids=ids, use_cache=False)
+    assert torch.equal(copied[0], states[0])
 
 
 def test_a_context_ends_where_the_encoding_of_positions_would_change():

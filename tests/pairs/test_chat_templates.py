@@ -14,6 +14,7 @@ PARTS = (
     "</s>{% endfor %}Assistant:"
 )
 PROMPT = 'Is 1 < 2?\nAnswer "yes" or "no", naïvely.  '
+REDUCED = PROMPT.replace("or", "").replace('no"', "")
 
 
 def with_template(template):
@@ -32,6 +33,9 @@ def with_template(template):
         ("{{ messages[0].content | e }}", PROMPT.replace("<", "&lt;").replace('"', "&#34;")),
         (PARTS, f"<s>User:{PROMPT}</s>Assistant:"),
         ("{{ messages[0].content[0].text }}", PROMPT),
+        ("{'type': 'chat'} {{ messages[0].content }}", f"{{'type': 'chat'}} {PROMPT}"),
+        ("{'type': 'chat'} " + PARTS, f"{{'type': 'chat'}} <s>User:{PROMPT}</s>Assistant:"),
+        ("{{ messages[0].content | replace('or', '') | replace('no\"', '') }}", REDUCED),
         (
             "{% if messages[0].content is string %}{{ raise_exception('parts!') }}{% endif %}" + PARTS,
             f"<s>User:{PROMPT}</s>Assistant:",
@@ -64,6 +68,8 @@ def test_words_of_the_template_are_not_taken_for_the_prompt(prompt):
         ({"tools": CHAT_TEMPLATE}, "fails: This model has multiple chat templates"),
         ("<s>Answer me.</s>", "leaves out the prompt;"),
         ("{{ messages[0].content[:9] }}", "leaves out the prompt;"),
+        ("{{ messages[0].content if messages[0].content is not string }}", "leaves out the prompt;"),
+        ("{% if 'Is' not in messages[0].content %}{{ messages[0].content }}{% endif %}", "leaves out"),
         (None, "tiny target has no chat template; set the prompt mode"),
     ],
 )
@@ -76,3 +82,14 @@ def test_a_template_that_is_missing_fails_or_loses_the_prompt_is_refused_in_a_se
     assert reason in sentence and len(sentence) < 1_200 and "\n" not in sentence
     assert template is None or sentence.startswith(f"The target's chat template {reason}")
     assert specdemo.compare(pair, PROMPT, mode="raw", max_new_tokens=2).totals["identical"]
+
+
+def test_thoughts_of_an_earlier_answer_and_a_switch_may_be_removed():
+    template = (
+        "{% for m in messages %}<s>"
+        "{{ m.content.split('</think>')[-1] | replace('/no_think', '') | trim }}</s>"
+        "{% endfor %}<think>"
+    )
+    turns = "Hello /no_think", "<think>A greeting.</think> Hi!", "/no_think How are you?"
+    text = chat_text(with_template(template), *turns)
+    assert text == "<s>Hello</s><s>Hi!</s><s>How are you?</s><think>"

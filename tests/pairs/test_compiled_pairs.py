@@ -1,6 +1,8 @@
 """Pairs on a CPU as the program loads them: compiled passes write transformers' texts, or torch runs."""
 
 import logging
+import os
+import platform
 import subprocess
 import sys
 
@@ -15,8 +17,9 @@ from specdemo.models.compiled import llama as compiled_llama
 from specdemo.models.compiled import openmp
 from specdemo.models.compiled.linear import CompiledLinear
 from specdemo.models.compiled.llama import CompiledLlama
-from specdemo.pairs.load import load_sources
+from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.sources import Sources
+from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("few_measurements")
 TOKENIZER = byte_tokenizer()
@@ -89,6 +92,25 @@ def test_greedy_text_is_transformers_own_in_fp32_with_the_stored_weights(name, d
     assert "all arithmetic in fp32." in pair.precision_reason and "not compiled" not in pair.precision_reason
 
 
+def test_states_beyond_fp16_are_checked_in_fp32_as_they_run(tmp_path):
+    model = model_of("qwen3", torch.float16)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.down_proj.weight.mul_(1e5 / layer.mlp.down_proj.weight.abs().max()).clamp_(-6e4, 6e4)
+    pair = load_sources(Sources(save(model, TOKENIZER, tmp_path), "none", device="cpu"))
+    record, _ = run(pair, max_new_tokens=20, drafter="prompt-lookup")
+    assert pair.precision == "fp16" and not model(torch.tensor([record.prompt_ids])).logits.isfinite().all()
+    assert list(record.lanes["speculative"].ids) == own_text(model.float(), record, 20)
+
+
+def test_infinite_logits_are_not_taken_for_a_fault_of_the_cache(tmp_path):
+    model = model_of("qwen3", torch.float32)
+    with torch.no_grad():
+        model.lm_head.weight[0] = torch.inf
+    with pytest.raises(UserError, match="computes NaN or infinite logits"):
+        assemble_pair(Sources(save(model, TOKENIZER, tmp_path), "none", device="cpu"))
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A target and a draft model that agrees sometimes."""
@@ -124,18 +146,30 @@ def test_without_torchs_threads_torchs_modules_run_and_the_page_says_so(
 
 
 @pytest.mark.slow
-def test_without_numba_a_pair_loads_and_runs(folders):
+@pytest.mark.parametrize(
+    ("first", "settings", "reason"),
+    [
+        ("sys.modules['numba'] = sys.modules['llvmlite'] = None", {}, "numba is not installed"),
+        ("pass", {"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT is set"),
+        ("pass", {"NUMBA_CPU_NAME": "x86-64-v2"}, "this processor lacks F16C and FMA"),
+    ],
+)
+def test_where_nothing_can_be_compiled_a_pair_loads_and_runs(folders, first, settings, reason, tmp_path):
+    if "NUMBA_CPU_NAME" in settings and platform.machine() != "x86_64":
+        pytest.skip("this is a processor of x86")
+    env = {**os.environ, "NUMBA_CPU_FEATURES": "", **settings, "SPECDEMO_CACHE": str(tmp_path)}
     code = (
-        "import sys; sys.modules['numba'] = sys.modules['llvmlite'] = None\n"
+        f"import sys; {first}\n"
         "from specdemo.api import compare\n"
         "from specdemo.pairs.load import load_pair\n"
         "pair = load_pair(*sys.argv[1:], device='cpu')\n"
         "assert compare(pair, 'abc', mode='raw', max_new_tokens=8).totals['identical']\n"
         "print(pair.precision_reason)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, *folders], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code, *folders]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith("Passes are not compiled, because numba is not installed.")
+    assert done.stdout.strip().endswith(f"Passes are not compiled, because {reason}.")
 
 
 def test_compiled_passes_that_compute_something_else_are_not_used(folders, expected, monkeypatch, caplog):

@@ -11,7 +11,7 @@ from helpers.on_disk import ON_CPU, own_text, run, save
 from helpers.tiny import byte_tokenizer, nearby, tiny_llama
 from helpers.waiting import PATIENCE_S
 from tokenizers.processors import TemplateProcessing
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import Gemma3nForCausalLM, Gemma3nTextConfig, GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from specdemo.pairs import builtin_target as fetch
@@ -66,6 +66,23 @@ def test_two_architectures_make_a_pair_in_the_precision_in_which_the_target_is_s
     target = save(gpt2().to(dtype), byte_tokenizer(), tmp_path)
     pair = load_sources(Sources(target, target_folder, device="cpu"))
     assert pair.precision == stored and run(pair)[1]["badge"]["kind"] == "same"
+
+
+def test_a_target_whose_first_layers_do_not_run_alone_loads_without_early_exit(tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    per_layer = {"vocab_size_per_layer_input": 258, "hidden_size_per_layer_input": 4, "laurel_rank": 2}
+    kinds = {"layer_types": ["full_attention"] * 2, "activation_sparsity_pattern": [0.0] * 2}
+    config = Gemma3nTextConfig(
+        **sizes, **per_layer, **kinds, vocab_size=258, head_dim=8, intermediate_size=[32] * 2,
+        num_kv_shared_layers=0, pad_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    target = Gemma3nForCausalLM(config).eval()
+    pair = load_sources(Sources(save(target, byte_tokenizer(), tmp_path), "none", **ON_CPU))
+    record, _ = run(pair, drafter="prompt-lookup")
+    assert list(record.lanes["speculative"].ids) == own_text(target, record, 10)
+    with pytest.raises(UserError, match="first layers of Gemma3nForCausalLM do not run without the others"):
+        run(pair, drafter="early-exit")
 
 
 @pytest.fixture

@@ -124,6 +124,24 @@ def test_a_damaged_checkpoint_is_refused_with_the_first_names(tmp_path, damage, 
         assemble_pair(Sources(folder, "none", **ON_CPU))
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dtype": "mxfp4"}, "its configuration names the type 'mxfp4', which torch [^ ]+ lacks"),
+        ({"dtype": "int4"}, ".*not a floating-point dtype"),
+        ({"hidden_act": "zelu"}, "unknown value 'zelu'"),
+        ({"model_type": "granite9"}, ".*model type `granite9`.*"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, ".*GPTQ.*"),
+    ],
+)
+def test_a_configuration_that_cannot_be_loaded_is_named_and_not_the_connection(tmp_path, changes, reason):
+    folder = save(built(ARCHITECTURES["llama"]), TOKENIZER, tmp_path)
+    configure(tmp_path, **changes)
+    advice = r"choose a checkpoint that transformers [\d.]+ can load\.$"
+    with pytest.raises(UserError, match=f"^Cannot load {folder}: {reason}; {advice}"):
+        assemble_pair(Sources(folder, "none", device="cpu"))
+
+
 def test_a_damaged_draft_model_is_refused_and_a_damaged_target_writes_no_training_text(whole, tmp_path):
     folder = save(built(ARCHITECTURES["llama"]), TOKENIZER, tmp_path)
     drop(tmp_path, "^lm_head")

@@ -16,7 +16,7 @@ from llvmlite import binding
 from numba import cfunc, types
 from numba.core import config
 
-from specdemo.models.compiled import openmp
+from specdemo.models.compiled import openmp, vectors
 
 UNUSED_DAYS = 30
 _LOCK = threading.Lock()
@@ -85,8 +85,12 @@ def keep_in(folder: Path) -> None:
 
 
 def _version() -> str:
-    """Return a hash of the source code, because numba's cache does not notice changes in other modules."""
-    digest = hashlib.sha256(numba.__version__.encode())
+    """Return a hash of the source code and the processor.
+
+    numba's cache does not notice changes in other modules. In one folder, two different processors that
+    compile at the same time could each load the other's code.
+    """
+    digest = hashlib.sha256(repr((numba.__version__, vectors.processor_and_features())).encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The threads of compiled code: those of torch's own OpenMP library, libgomp. Does not need numba."""
+"""The threads of compiled code: those of torch's own OpenMP library, libgomp. Works without numba."""
 
 import ctypes
 import importlib.util
@@ -29,7 +29,11 @@ def missing() -> str | None:
     """Return the reason why passes cannot be compiled here; None if they can."""
     if importlib.util.find_spec("numba") is None:
         return NO_NUMBA
-    return NO_LIBRARY if library() is None else None
+    if library() is None:
+        return NO_LIBRARY
+    from specdemo.models.compiled.vectors import lacking
+
+    return lacking()
 
 
 @cache

@@ -4,6 +4,7 @@ each lane of a vector adds every ``LANES``-th term in turn, and a fixed tree add
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import llvmlite.ir as ir
@@ -11,16 +12,21 @@ import numpy as np
 from llvmlite import binding
 from numba import njit, types
 from numba.core import cgutils, config
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 
-def _features() -> str:
-    # numba's own variables may select the instruction sets of an older processor.
-    return getattr(config, "CPU_FEATURES", None) or binding.get_host_cpu_features().flatten()
+def processor_and_features() -> tuple[str, str]:
+    """Return the processor for which numba compiles, and its instruction sets.
+
+    numba's own variables may select an older processor than this machine's.
+    """
+    context: Any = cpu_target.target_context
+    return context.codegen().magic_tuple()[1:]
 
 
 def _lanes() -> int:
-    features = _features().split(",")
+    features = processor_and_features()[1].split(",")
     return 16 if "+avx512f" in features else 8 if "+avx2" in features else 4
 
 
@@ -119,6 +125,28 @@ def multiply_add(b: Builder, x: Value, y: Value, z: Value) -> Value:
 
 def larger(b: Builder, x: Value, y: Value) -> Value:
     return _call(b, "maxnum", x, y)
+
+
+@cache
+def lacking() -> str | None:
+    """Return the reason why the functions of this package cannot be compiled; None if they can.
+
+    For an operation without an instruction, LLVM calls a library's function: one that converts fp16 does not
+    exist in this process, which would abort, and one that rounds x · y + z once takes longer than torch.
+    """
+    if getattr(config, "DISABLE_JIT", 0):
+        return "NUMBA_DISABLE_JIT is set"
+    module = ir.Module()
+    kind = ir.FunctionType(VECTOR, [ir.VectorType(F16, LANES), VECTOR, VECTOR])
+    function = ir.Function(module, kind, "widened_multiply_add")
+    b = ir.IRBuilder(function.append_basic_block())
+    halves, y, z = function.args
+    b.ret(multiply_add(b, b.fpext(halves, VECTOR), y, z))
+    processor, features = processor_and_features()
+    machine = binding.Target.from_default_triple().create_target_machine(cpu=processor, features=features)
+    code = machine.emit_assembly(binding.parse_assembly(str(module)))
+    missing = [name for name, called in (("F16C", "__extendhfsf2"), ("FMA", "fmaf")) if called in code]
+    return f"this processor lacks {' and '.join(missing)}" if missing else None
 
 
 def exponential(b: Builder, x: Value) -> Value:
