@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     if options.gguf and not options.gguf.is_file():
         raise UserError(f"--gguf must be an existing file, got {options.gguf}.")
     prompts = read_prompts(options.prompts, options.limit)
-    named: list[str] = options.drafters.split(",")
+    named = str(options.drafters).split(",")
     drafters = list(dict.fromkeys(RENAMED.get(name, name) for name in named))
     settings = bench_settings(options, drafters, ks)
     settings.check(prompts)
