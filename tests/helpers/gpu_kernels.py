@@ -11,6 +11,7 @@ from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.gpu.execution import GpuExecution, stack_of
 
 correct()
+torch.set_num_threads(1)
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 VOCAB = 40

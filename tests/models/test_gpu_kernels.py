@@ -26,7 +26,7 @@ from specdemo.models.gpu.feature import GpuFeatureRuntime
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Rule, RunConfig
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.slow
 
 MODELS = {
     "two layers, group of two heads": {"layers": 2},
