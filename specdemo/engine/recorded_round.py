@@ -81,7 +81,7 @@ class RecordedRounds:
         target, cache = self._target, self._target.cache
         control = cache.buffers.control
         position = control[:1].long() + 1
-        # 1. Draft. Only drafts start later than the round; the baseline has none.
+        # 1. Draft
         draft = self._draft.launch(k, self._rule, position) if self._draft and k else self._empty
         self._drafted.set()
         # 2. Verify
