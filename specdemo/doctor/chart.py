@@ -14,6 +14,7 @@ def round_chart(found: Finding) -> Themed | None:
     tau, pass_ms, rest_ms = found.tau, found.pass_ms, found.rest_ms
     if tau is None or pass_ms is None or rest_ms is None:
         return None
+
     def draw(colours: Palette) -> go.Figure:
         figure = go.Figure()
         for uid, name, times, marker in (

@@ -239,7 +239,7 @@ def test_a_long_line_is_read_in_linear_time():
 def test_the_chart_shows_the_round_and_the_target_alone_for_as_many_tokens():
     found = found_in(REPORTS["openvino#36484, the draft on an NPU"][0])
     chart = round_chart(found)
-    assert chart is not None
+    assert chart is not None and found.tau is not None and found.pass_ms is not None
     times = {trace["uid"]: trace["x"] for trace in chart["light"]["data"]}
     assert sum(times[part][0] for part in times) == pytest.approx(found.tau * found.pass_ms)
     assert sum(times[part][1] for part in times) == pytest.approx(found.round_ms)
