@@ -55,7 +55,7 @@ _FETCHED = re.compile(
 )
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
 _POSTED_TO_US = re.compile(
-    rf"/{own_routes.TRACES}|/{own_routes.LAB}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
+    rf"/{own_routes.TRACES}|/{own_routes.LAB}/(run|explain)|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
 )
 _MCP = re.compile(rf"{API}/mcp(/|/http/?|/schema/?)?")
 """The paths of the MCP server, without MCP's older transport, which hides the request of a job."""

@@ -49,7 +49,8 @@ export class RunOnStage {
   }
 }
 
-async function answerFrom(url, request) {
+/** The server's answer to a request; rejects with its sentence if it refuses. */
+export async function answerFrom(url, request) {
   const response = await fetch(url, request);
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(answer.error ?? `The server did not answer (status ${response.status}); try again.`);
