@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from specdemo.engine.running_costs import RunningCosts
-from specdemo.engine.sampling import NO_NUMBERS, probabilities
+from specdemo.engine.sampling import NO_NUMBERS
+from specdemo.models.decisions import highest_probability
 from specdemo.records.limits import MAX_K
 from specdemo.records.theory import best_round, tokens_by_length
 from specdemo.records.trace import AUTO, Calibration
@@ -44,6 +45,8 @@ class DraftLength:
 
     This base class counts down from the number that a subclass sets in :meth:`start`.
     """
+
+    reads_scores = False  # whether wants_token depends on its argument
 
     def __init__(self) -> None:
         self._left = 0
@@ -172,6 +175,8 @@ class AutoLength(_Planner):
     draft position.
     """
 
+    reads_scores = True
+
     def __init__(self, calibration: Calibration):
         super().__init__(calibration)
         # State of the run: acceptance rate by kind of token; emitted tokens, and their cost in target passes.
@@ -211,7 +216,7 @@ class AutoLength(_Planner):
     def wants_token(self, scores: Tensor) -> bool:
         """Return whether this token, alone or with later ones, is expected to pay, or is a probe."""
         self._steps += 1
-        confidence = probabilities(scores).amax().item()
+        confidence = highest_probability(scores)
         if math.isnan(confidence):
             raise FloatingPointError(NO_NUMBERS)
         kind = ("draft", _confidence_bin(confidence))

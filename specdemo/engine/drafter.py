@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specdemo.engine.draft_length import DraftLength
+from specdemo.models.decisions import best_and_largest, part_of
 
 
 class Pick(NamedTuple):
@@ -159,6 +160,40 @@ def write_draft(
         steps=steps,
         by=name,
     )
+
+
+def write_most_likely(
+    run: Callable[[int, int], Tensor],
+    length: DraftLength,
+    id_map: Tensor | None,
+    device: torch.device,
+    name: str,
+) -> Draft:
+    """Draft the most likely tokens with a model whose steps start each other.
+
+    ``run`` takes the number of steps so far and of those to make, and returns the logits of all steps with
+    decisions. If the length does not depend on them, it is called once.
+    """
+    steps = tokens = 0
+    logits = torch.empty(0)
+    if not length.reads_scores:
+        while length.wants_step() and length.wants_token(logits):
+            tokens += 1
+        if tokens:
+            logits, steps = run(0, tokens), tokens
+    else:
+        while length.wants_step():
+            logits = run(steps, 1)
+            steps += 1
+            if not length.wants_token(part_of(logits, steps - 1, steps)):
+                break
+            tokens += 1
+    if tokens == 0:
+        return empty_draft(device, steps)
+    logits = part_of(logits, 0, tokens)
+    best, _ = best_and_largest(logits)
+    ids = best.clone() if id_map is None else id_map[best]
+    return Draft(ids=ids, logits=logits, id_map=id_map, steps=steps, by=name)
 
 
 def copied_draft(

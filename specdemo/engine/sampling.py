@@ -4,6 +4,8 @@ noise."""
 import torch
 from torch import Tensor
 
+from specdemo.models.decisions import decisions_of
+
 NO_NUMBERS = "a model returned NaN or infinite logits"
 _MASK32 = 0xFFFFFFFF
 _NEVER = float("-inf")
@@ -66,7 +68,8 @@ def has_numbers(logits: Tensor) -> Tensor:
 
     A row must not contain NaN or +inf. It may contain −inf (probability 0), but not only −inf.
     """
-    return logits.amax(-1).isfinite().all()
+    found = decisions_of(logits)
+    return (logits.amax(-1) if found is None else found.largest).isfinite().all()
 
 
 def leading_agreements(agree: Tensor) -> Tensor:

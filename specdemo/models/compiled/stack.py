@@ -14,6 +14,7 @@ from torch import Tensor
 from specdemo.models.compiled import whole_pass as fields
 from specdemo.models.compiled.attention import PAIR, QUERIES, attention
 from specdemo.models.compiled.product import BLOCK, LANES, Matrix, padded
+from specdemo.models.decisions import Decisions, with_decisions
 from specdemo.records.limits import MAX_K
 
 MOST_ROWS = 48  # maximum number of rows of a pass over one text; a prompt is read in several passes
@@ -53,7 +54,7 @@ class ScreenMatrices(NamedTuple):
 class Scores(NamedTuple):
     """The results of a pass."""
 
-    logits: Tensor  # shape [scored, V]
+    logits: Tensor  # shape [scored, V], with decisions
     tapped: Tensor | None  # outputs of the layers in ``taps``, concatenated, shape [texts · n, taps · d]
     last: Tensor | None  # the last row's state before the final norm, shape [1, d]; None without given states
 
@@ -68,6 +69,40 @@ class StackCache:
     most: int  # maximum number of rows of a pass
     fields: NDArray[np.int64]  # the fields of a pass (``whole_pass``) that do not change from pass to pass
     kept: tuple[Tensor, ...]  # the tensors that the fields point to
+    written: "WrittenDraft | None" = None  # of the last :meth:`Stack.write`
+
+
+class Results(NamedTuple):
+    """Memory for logits and decisions."""
+
+    logits: Tensor  # shape [n, padded V]
+    decisions: Decisions
+
+    @classmethod
+    def empty(cls, rows: int, width: int) -> "Results":
+        largest, total = torch.empty(2, rows)
+        return cls(torch.empty(rows, width), Decisions(torch.empty(rows, dtype=torch.long), largest, total))
+
+    def place(self, c: NDArray[np.int64], row: int) -> None:
+        """Let a pass write its first row of logits to ``row``."""
+        best, largest, total = self.decisions
+        c[fields.LOGITS] = self.logits.data_ptr() + 4 * row * self.logits.shape[1]
+        c[fields.BEST] = best.data_ptr() + 8 * row
+        c[fields.LARGEST], c[fields.TOTAL] = largest.data_ptr() + 4 * row, total.data_ptr() + 4 * row
+
+    def first(self, rows: int, outputs: int) -> Tensor:
+        best, largest, total = self.decisions
+        return with_decisions(
+            self.logits[:rows, :outputs], Decisions(best[:rows], largest[:rows], total[:rows])
+        )
+
+
+class WrittenDraft(NamedTuple):
+    """The results of a draft's steps, and the input of its next step."""
+
+    results: Results
+    next: Tensor  # the id, shape [1]
+    last: Tensor  # the state, for stacks with given states, shape [d]
 
 
 class Stack:
@@ -117,11 +152,13 @@ class Stack:
         # One pass verifies the drafts of all texts, because a second one would read the weights again.
         most, mlp = max(MOST_ROWS, texts * (MAX_K + 1)), padded(mlp)
         low = padded(self._screen.down.outputs) if self._screen else 0
+        stride = padded(self.output.outputs)
+        chunks = padded(stride, fields.CHUNK) // fields.CHUNK
         shared = {
             fields.STATES: width, fields.CHANGE: width, fields.PAIRS: width,
             fields.PROJECTED: padded((heads + 2 * kv_heads) * d, BLOCK), fields.QUERY: heads * d,
             fields.CONTEXT: padded(heads * d), fields.GATE: mlp, fields.UP: mlp, fields.LOW: low,
-            fields.TOPS: MOST_THREADS,
+            fields.SCREENED: chunks, fields.TOPS: chunks, fields.SUMS: chunks,
         }  # fmt: skip
         own = {
             fields.NORMED: most * 2 * width,
@@ -150,7 +187,7 @@ class Stack:
         c[fields.KEYS], c[fields.VALUES] = keys.data_ptr(), values.data_ptr()
         c[fields.CAPACITY], c[fields.VALUE_WIDTH] = positions, value_width
         c[fields.COS], c[fields.SIN] = cos.data_ptr(), sin.data_ptr()
-        c[fields.LOGIT_STRIDE] = self.output.padded_outputs
+        c[fields.LOGIT_STRIDE], c[fields.OUTPUTS] = stride, self.output.outputs
         return StackCache(keys, values, capacity, most, c, (memory, cos, sin))
 
     def run(
@@ -176,18 +213,15 @@ class Stack:
         """
         texts = cache.keys.shape[1]
         n = len(ids) // texts
-        if start < 0 or start + n > cache.capacity:
-            raise IndexError(f"positions {start} to {start + n - 1} of {cache.capacity}")
+        self._require_room(cache, start, n)
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.embedding.outputs:
             raise IndexError(f"ids from {int(ids.min())} to {int(ids.max())} of {self.embedding.outputs}")
         size, at_once = self.sizes.hidden, cache.most // texts
         assert texts == 1 or n <= at_once, "the rows of several texts are in order only within one pass"
-        logits = torch.empty(scored, self.output.padded_outputs)
+        c = cache.fields
+        results = Results.empty(scored, int(c[fields.LOGIT_STRIDE]))
         tapped = torch.empty(len(ids), len(taps) * size) if taps else None
         last = torch.empty(1, size) if given is not None else None
-        c = cache.fields
-        c[fields.THREADS] = min(threads, MOST_THREADS)
-        c[fields.LAYERS] = len(self.layers) if depth is None else depth
         c[fields.TAPS] = len(taps)
         if taps:
             c[fields.TAP_PLACES] = self._tap_places(tuple(taps)).data_ptr()
@@ -197,15 +231,68 @@ class Stack:
             own_ids = (ids[part] if texts == 1 else ids).contiguous()
             own_given = None if given is None else given[part].contiguous()
             wanted = max(0, min(texts * rows, scored - texts * (n - first - rows)))
-            done = scored - texts * (n - first - rows) - wanted
+            c[fields.STEPS], c[fields.NEXT] = 1, 0
             c[fields.IDS], c[fields.ROWS], c[fields.START] = own_ids.data_ptr(), rows, start + first
             c[fields.SCORED] = wanted
-            c[fields.LOGITS] = logits.data_ptr() + 4 * done * logits.shape[1]
+            results.place(c, scored - texts * (n - first - rows) - wanted)
             c[fields.GIVEN] = 0 if own_given is None else own_given.data_ptr()
             c[fields.LAST] = 0 if last is None else last.data_ptr()
             c[fields.TAPPED] = 0 if tapped is None else tapped[first:].data_ptr()
-            fields.whole_pass.run(c.ctypes.data, int(c[fields.THREADS]))
-        return Scores(logits[:, : self.output.outputs], tapped, last)
+            self._start(c, threads, depth)
+        return Scores(results.first(scored, self.output.outputs), tapped, last)
+
+    def write(
+        self,
+        cache: StackCache,
+        ids: Tensor,
+        start: int,
+        first: int,
+        steps: int,
+        threads: int,
+        id_map: Tensor | None = None,
+        depth: int | None = None,
+        given: Tensor | None = None,
+    ) -> Tensor:
+        """Make ``steps`` steps of a draft in one call, each over the most likely token of the step before.
+
+        Args:
+            ids: The ids that the draft's first step appends, shape [n]; later steps do not read them.
+            first: Number of this draft's steps before this call.
+            id_map: The id of each logit, shape [V]; None if they are equal.
+            given: As in :meth:`run`, of the first step; later steps read the last state of the one before.
+
+        Returns:
+            Logits of all steps of the draft, [first + steps, V], with decisions, until the next draft.
+        """
+        n, c = 1 if first else len(ids), cache.fields
+        self._require_room(cache, start, n + steps - 1)
+        if cache.written is None:
+            results = Results.empty(MAX_K + 1, int(c[fields.LOGIT_STRIDE]))
+            cache.written = WrittenDraft(
+                results, torch.zeros(1, dtype=torch.long), torch.zeros(self.sizes.hidden)
+            )
+        results, following, last = cache.written
+        c[fields.TAPS] = c[fields.TAPPED] = 0
+        c[fields.STEPS], c[fields.NEXT] = steps, following.data_ptr()
+        c[fields.ID_MAP] = 0 if id_map is None else id_map.data_ptr()
+        c[fields.IDS] = (following if first else ids).data_ptr()
+        c[fields.ROWS], c[fields.START], c[fields.SCORED] = n, start, 1
+        c[fields.GIVEN] = c[fields.LAST] = 0
+        if self._pair_norm is not None:
+            assert given is not None or first
+            c[fields.GIVEN], c[fields.LAST] = (last if first else given).data_ptr(), last.data_ptr()
+        results.place(c, first)
+        self._start(c, threads, depth)
+        return results.first(first + steps, self.output.outputs)
+
+    def _require_room(self, cache: StackCache, start: int, count: int) -> None:
+        if start < 0 or start + count > cache.capacity:
+            raise IndexError(f"positions {start} to {start + count - 1} of {cache.capacity}")
+
+    def _start(self, c: NDArray[np.int64], threads: int, depth: int | None) -> None:
+        c[fields.THREADS] = min(threads, MOST_THREADS)
+        c[fields.LAYERS] = len(self.layers) if depth is None else depth
+        fields.whole_pass.run(c.ctypes.data, int(c[fields.THREADS]))
 
     def _tap_places(self, taps: tuple[int, ...]) -> Tensor:
         if taps not in self._taps:
