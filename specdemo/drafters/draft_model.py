@@ -118,7 +118,7 @@ class DraftModelDrafter(Drafter):
         if self._loop is not None:
             return self._loop.draft(missing, length)
 
-        if rule.picks_best and isinstance(runtime, ModelRuntime) and runtime.writes:
+        if rule.picks_best and isinstance(runtime, ModelRuntime) and runtime.is_compiled:
             run = partial(runtime.write, missing)
             return write_most_likely(run, length, runtime.id_map, runtime.device, DRAFT_MODEL)
 

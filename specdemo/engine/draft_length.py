@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from specdemo.engine.running_costs import RunningCosts
-from specdemo.engine.sampling import NO_NUMBERS
-from specdemo.models.decisions import highest_probability
+from specdemo.engine.sampling import NO_NUMBERS, highest_probability
 from specdemo.records.limits import MAX_K
 from specdemo.records.theory import best_round, tokens_by_length
 from specdemo.records.trace import AUTO, Calibration
@@ -60,7 +59,10 @@ class DraftLength:
         return self._left > 0
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Return whether the drafter should draw a token from its distribution with logits ``scores`` [H]."""
+        """Return whether the drafter should draw a token from its distribution.
+
+        ``scores`` are its logits [H], or logits [n, H] with decisions, whose last row is this distribution.
+        """
         self._left -= 1
         return True
 

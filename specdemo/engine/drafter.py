@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specdemo.engine.draft_length import DraftLength
-from specdemo.models.decisions import best_and_largest, part_of
+from specdemo.models.decisions import first_rows
 
 
 class Pick(NamedTuple):
@@ -163,37 +163,36 @@ def write_draft(
 
 
 def write_most_likely(
-    run: Callable[[int, int], Tensor],
+    run: Callable[[int, int], tuple[Tensor, Tensor]],
     length: DraftLength,
     id_map: Tensor | None,
     device: torch.device,
     name: str,
 ) -> Draft:
-    """Draft the most likely tokens with a model whose steps start each other.
+    """Draft the most likely tokens with passes that choose them.
 
-    ``run`` takes the number of steps so far and of those to make, and returns the logits of all steps with
-    decisions. If the length does not depend on them, it is called once.
+    ``run`` takes the number of draft steps so far and of those to make, and returns the tokens of all of them
+    (target ids, shape [n]) and their logits [n, H], with decisions. If k is known, it is called once.
     """
     steps = tokens = 0
-    logits = torch.empty(0)
+    ids = logits = torch.empty(0)
     if not length.reads_scores:
         while length.wants_step() and length.wants_token(logits):
             tokens += 1
         if tokens:
-            logits, steps = run(0, tokens), tokens
-    else:
-        while length.wants_step():
-            logits = run(steps, 1)
-            steps += 1
-            if not length.wants_token(part_of(logits, steps - 1, steps)):
-                break
-            tokens += 1
-    if tokens == 0:
-        return empty_draft(device, steps)
-    logits = part_of(logits, 0, tokens)
-    best, _ = best_and_largest(logits)
-    ids = best.clone() if id_map is None else id_map[best]
-    return Draft(ids=ids, logits=logits, id_map=id_map, steps=steps, by=name)
+            (ids, logits), steps = run(0, tokens), tokens
+    while length.reads_scores and length.wants_step():
+        ids, logits = run(steps, 1)
+        steps += 1
+        if not length.wants_token(logits):
+            ids, logits = ids[:tokens], first_rows(logits, tokens)
+            break
+        tokens += 1
+    return (
+        Draft(ids, logits=logits, id_map=id_map, steps=steps, by=name)
+        if tokens
+        else empty_draft(device, steps)
+    )
 
 
 def copied_draft(

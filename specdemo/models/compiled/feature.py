@@ -83,7 +83,7 @@ class CompiledFeatureRuntime:
         return last, logits[0]
 
     @torch.inference_mode()
-    def write(self, features: Tensor, ids: Tensor, first: int, steps: int) -> Tensor:
+    def write(self, features: Tensor, ids: Tensor, first: int, steps: int) -> tuple[Tensor, Tensor]:
         """Make steps of a draft, see ``Stack.write``; the first one reads ``features`` [n, taps · d]."""
         assert self._cache is not None
         stack, threads = self._draft.stack, choice().count
@@ -92,9 +92,9 @@ class CompiledFeatureRuntime:
             self.append(states[:-1], ids[:-1])
             states, ids = states[-1:], ids[-1:]
         start, id_map = self.length, self.id_map
-        logits = stack.write(self._cache, ids, start, first, steps, threads, id_map, given=states)
+        written = stack.write(self._cache, ids, start, first, steps, threads, id_map, given=states)
         self.length += steps if first else len(ids) + steps - 1
-        return logits
+        return written
 
     def rollback(self, length: int) -> None:
         self.length = length

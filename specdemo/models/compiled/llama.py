@@ -142,7 +142,7 @@ class CompiledExecution:
 
     def write(
         self, ids: Tensor, start: int, cache: StackCache, first: int, steps: int, id_map: Tensor | None
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """Make steps of a draft, see :meth:`Stack.write`."""
         return self._stack.write(cache, ids, start, first, steps, choice().count, id_map, self._depth)
 

@@ -69,40 +69,39 @@ class StackCache:
     most: int  # maximum number of rows of a pass
     fields: NDArray[np.int64]  # the fields of a pass (``whole_pass``) that do not change from pass to pass
     kept: tuple[Tensor, ...]  # the tensors that the fields point to
-    written: "WrittenDraft | None" = None  # of the last :meth:`Stack.write`
+    written: "WrittenDraft | None" = None  # by the last :meth:`Stack.write`
 
 
-class Results(NamedTuple):
-    """Memory for logits and decisions."""
+class Results:
+    """Memory for n rows of logits [n, padded V] and their decisions."""
 
-    logits: Tensor  # shape [n, padded V]
-    decisions: Decisions
-
-    @classmethod
-    def empty(cls, rows: int, width: int) -> "Results":
-        largest, total = torch.empty(2, rows)
-        return cls(torch.empty(rows, width), Decisions(torch.empty(rows, dtype=torch.long), largest, total))
+    def __init__(self, rows: int, width: int):
+        self.logits = torch.empty(rows, width)
+        self._best = np.empty(rows, np.int64)
+        self._numbers = np.empty((2, rows), np.float32)  # the largest logits, and the sums
 
     def place(self, c: NDArray[np.int64], row: int) -> None:
         """Let a pass write its first row of logits to ``row``."""
-        best, largest, total = self.decisions
+        largest = self._numbers.ctypes.data + 4 * row
         c[fields.LOGITS] = self.logits.data_ptr() + 4 * row * self.logits.shape[1]
-        c[fields.BEST] = best.data_ptr() + 8 * row
-        c[fields.LARGEST], c[fields.TOTAL] = largest.data_ptr() + 4 * row, total.data_ptr() + 4 * row
+        c[fields.BEST] = self._best.ctypes.data + 8 * row
+        c[fields.LARGEST], c[fields.TOTAL] = largest, largest + 4 * self._numbers.shape[1]
 
-    def first(self, rows: int, outputs: int) -> Tensor:
-        best, largest, total = self.decisions
-        return with_decisions(
-            self.logits[:rows, :outputs], Decisions(best[:rows], largest[:rows], total[:rows])
-        )
+    def decisions(self, rows: int) -> Decisions:
+        return Decisions(self._best[:rows].tolist(), *self._numbers[:, :rows].tolist())
 
 
-class WrittenDraft(NamedTuple):
-    """The results of a draft's steps, and the input of its next step."""
+class WrittenDraft:
+    """Memory for the steps of a draft, with the tokens and the last state that the next step reads."""
 
-    results: Results
-    next: Tensor  # the id, shape [1]
-    last: Tensor  # the state, for stacks with given states, shape [d]
+    def __init__(self, width: int, outputs: int, hidden: int):
+        self.results = Results(MAX_K + 1, width)
+        self.last = torch.zeros(1, hidden)
+        ids = torch.zeros(MAX_K + 1, dtype=torch.long)
+        counts = range(MAX_K + 2)
+        # Views by the number of steps, made once, because making them takes long between passes.
+        self.ids = [ids[:count] for count in counts]
+        self.logits = [self.results.logits[:count, :outputs] for count in counts]
 
 
 class Stack:
@@ -219,7 +218,7 @@ class Stack:
         size, at_once = self.sizes.hidden, cache.most // texts
         assert texts == 1 or n <= at_once, "the rows of several texts are in order only within one pass"
         c = cache.fields
-        results = Results.empty(scored, int(c[fields.LOGIT_STRIDE]))
+        results = Results(scored, int(c[fields.LOGIT_STRIDE]))
         tapped = torch.empty(len(ids), len(taps) * size) if taps else None
         last = torch.empty(1, size) if given is not None else None
         c[fields.TAPS] = len(taps)
@@ -239,7 +238,8 @@ class Stack:
             c[fields.LAST] = 0 if last is None else last.data_ptr()
             c[fields.TAPPED] = 0 if tapped is None else tapped[first:].data_ptr()
             self._start(c, threads, depth)
-        return Scores(results.first(scored, self.output.outputs), tapped, last)
+        logits = with_decisions(results.logits[:, : self.output.outputs], results.decisions(scored))
+        return Scores(logits, tapped, last)
 
     def write(
         self,
@@ -252,7 +252,7 @@ class Stack:
         id_map: Tensor | None = None,
         depth: int | None = None,
         given: Tensor | None = None,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """Make ``steps`` steps of a draft in one call, each over the most likely token of the step before.
 
         Args:
@@ -262,28 +262,29 @@ class Stack:
             given: As in :meth:`run`, of the first step; later steps read the last state of the one before.
 
         Returns:
-            Logits of all steps of the draft, [first + steps, V], with decisions, until the next draft.
+            Tokens and logits of all steps of the draft, [first + steps] and [first + steps, V], with
+            decisions. The next draft overwrites them.
         """
         n, c = 1 if first else len(ids), cache.fields
         self._require_room(cache, start, n + steps - 1)
         if cache.written is None:
-            results = Results.empty(MAX_K + 1, int(c[fields.LOGIT_STRIDE]))
-            cache.written = WrittenDraft(
-                results, torch.zeros(1, dtype=torch.long), torch.zeros(self.sizes.hidden)
-            )
-        results, following, last = cache.written
+            width = int(c[fields.LOGIT_STRIDE])
+            cache.written = WrittenDraft(width, self.output.outputs, self.sizes.hidden)
+        written, following = cache.written, cache.written.ids[-1].data_ptr() + 8 * first
         c[fields.TAPS] = c[fields.TAPPED] = 0
-        c[fields.STEPS], c[fields.NEXT] = steps, following.data_ptr()
+        c[fields.STEPS], c[fields.NEXT] = steps, following
         c[fields.ID_MAP] = 0 if id_map is None else id_map.data_ptr()
-        c[fields.IDS] = (following if first else ids).data_ptr()
+        c[fields.IDS] = following - 8 if first else ids.data_ptr()
         c[fields.ROWS], c[fields.START], c[fields.SCORED] = n, start, 1
         c[fields.GIVEN] = c[fields.LAST] = 0
         if self._pair_norm is not None:
             assert given is not None or first
+            last = written.last
             c[fields.GIVEN], c[fields.LAST] = (last if first else given).data_ptr(), last.data_ptr()
-        results.place(c, first)
+        written.results.place(c, first)
         self._start(c, threads, depth)
-        return results.first(first + steps, self.output.outputs)
+        total = first + steps
+        return written.ids[total], with_decisions(written.logits[total], written.results.decisions(total))
 
     def _require_room(self, cache: StackCache, start: int, count: int) -> None:
         if start < 0 or start + count > cache.capacity:

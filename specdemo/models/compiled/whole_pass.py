@@ -383,6 +383,7 @@ def proceed(c):
     )
     c[START] += c[ROWS]
     c[IDS], c[GIVEN], c[ROWS] = c[NEXT], c[LAST], 1
+    c[NEXT] += 8
     c[LOGITS] += c[LOGIT_STRIDE] * NUMBER
     c[BEST] += 8
     c[LARGEST] += NUMBER
