@@ -2,6 +2,8 @@
 
 import copy
 import math
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import specdemo.engine.speculate as engine
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.feature import FeatureDrafter
-from specdemo.engine.draft_length import AutoLength
+from specdemo.engine.draft_length import AutoLength, DraftLength
+from specdemo.engine.rules import GreedyRule
+from specdemo.engine.sampling import highest_probability
 from specdemo.models.compiled import stack as stacks
 from specdemo.models.compiled.feature import CompiledFeatureDraft
 from specdemo.models.compiled.llama import CompiledLlama
@@ -109,6 +113,9 @@ def test_decisions_are_those_of_torch_with_ties_infinities_and_nan(planted, use)
             highest = torch.tensor([1 / total for total in found.total])
             torch.testing.assert_close(highest, logits.softmax(-1).amax(-1), rtol=2e-6, atol=0)
     assert len(set(everything)) == 1, "no bit depends on the number of threads"
+    lane = engine.autoregress(runtime, IDS[:3].tolist(), RunConfig(prompt="", max_new_tokens=2))
+    with nullcontext() if largest.isfinite().all() else pytest.raises(FloatingPointError):
+        assert next(lane).emitted == best[:1].tolist()
 
 
 @pytest.mark.parametrize("screened", [False, True])
@@ -161,6 +168,45 @@ def test_a_feature_draft_in_one_call_has_the_tokens_and_bits_of_one_step_after_a
             assert torch.equal(logits, torch.stack(rows)) and runtime.length == count + 5
             assert torch.equal(ids, KEPT[logits.max(-1).indices])
         runtime.rollback(0)
+
+
+class Confident(DraftLength):
+    """Drafts while the highest probability is above a limit; all in one call if the limit is 0."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit, self.seen, self.reads_scores = limit, [], limit > 0
+
+    def start(self, limit):
+        self._left = limit
+
+    def wants_token(self, scores):
+        self._left -= 1
+        if not self.reads_scores:
+            return True
+        self.seen.append(highest_probability(scores))
+        return self.seen[-1] > self.limit
+
+
+@pytest.mark.parametrize("limit", [0, 0.35, 0.5, 0.9, 1.1])
+@torch.inference_mode()
+def test_a_compiled_draft_and_its_length_are_those_that_torch_decides_step_by_step(draft, limit):
+    found = []
+    for wrap in (lambda runtime: runtime, lambda runtime: SimpleNamespace(**_methods(runtime), length=20)):
+        runtime = ModelRuntime(CompiledLlama(copy.deepcopy(draft), rounded=True), id_map=KEPT)
+        runtime.begin(POSITIONS)
+        runtime.prefill(IDS[:20])
+        length = Confident(limit)
+        length.start(8)
+        made = DraftModelDrafter(wrap(runtime)).propose(IDS[:22].tolist(), length, GreedyRule())
+        logits = [] if made.logits is None else made.logits.tolist()
+        found.append((made.ids.tolist(), logits, made.steps, made.by, runtime.length))
+        found.append([round(value, 4) for value in length.seen])
+    assert found[:2] == found[2:]
+
+
+def _methods(runtime):
+    return {name: getattr(runtime, name) for name in ("forward", "device", "id_map")}
 
 
 class Operations(TorchDispatchMode):
