@@ -55,7 +55,9 @@ def help_pages():
 @pytest.fixture(scope="module")
 def plain_lines():
     """Return the function in the engine's README."""
-    [code] = re.findall(r"```python\n(.*?)```", (SPECDEMO / "engine" / "README.md").read_text(), re.DOTALL)
+    [code] = re.findall(
+        r"```python\n(.*?)```", (SPECDEMO / "engine" / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     names: dict = {}
     exec(code, names)
     assert len([line for line in code.splitlines() if line.strip()]) <= 42
@@ -84,21 +86,21 @@ def test_the_algorithm_in_the_readme_gives_the_engines_tokens(plain_lines, rule,
 
 
 def test_the_map_lists_every_package_and_no_other():
-    [tree] = re.findall(r"```text\n(.*?)```", (SPECDEMO / "README.md").read_text(), re.DOTALL)
+    [tree] = re.findall(r"```text\n(.*?)```", (SPECDEMO / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     named = set(re.findall(r"(\w+)/", tree.split("specdemo/\n")[1].split("\ntests/")[0]))
     packages = {path.parent.relative_to(SPECDEMO).name for path in SPECDEMO.glob("*/__init__.py")}
     assert packages <= named and named <= packages | {"tabs", "http", "static", "common"}
 
 
 def test_the_document_on_the_command_line_lists_every_command():
-    text = (SPECDEMO / "cli" / "README.md").read_text()
+    text = (SPECDEMO / "cli" / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\* `(\w+)` ", text, re.MULTILINE)
     assert sorted(f"specdemo {name}" for name in listed) == sorted(set(help_pages()))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_links_and_terms_of_a_document_are_right(document):
-    text = document.read_text()
+    text = document.read_text(encoding="utf-8")
     spans = re.findall(r"`([^`\n]+)`", text)
     named = {option for span in spans for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
     assert named - set(re.findall(r"--[a-z][a-z-]*", "".join(help_pages().values()))) <= OTHER_PROGRAMS
@@ -108,26 +110,30 @@ def test_options_links_and_terms_of_a_document_are_right(document):
 
 
 def test_the_readme_and_the_page_cite_the_same():
-    [cited] = re.findall(r"```bibtex\n(.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
-    [shown] = re.findall(r"<pre[^>]*>(.*?)</pre>", (STATIC / "common" / "footer.html").read_text(), re.DOTALL)
+    [cited] = re.findall(
+        r"```bibtex\n(.*?)\n```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    [shown] = re.findall(
+        r"<pre[^>]*>(.*?)</pre>", (STATIC / "common" / "footer.html").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert cited == shown and cited.count("\n@") == 1
 
 
 def test_the_thumbnail_of_a_space_is_the_picture_of_link_previews():
     [path] = re.findall(
         r"^thumbnail: https://huggingface\.co/spaces/OWNER/NAME/resolve/main/(.*)$",
-        (ROOT / "README.md").read_text(),
+        (ROOT / "README.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     assert ROOT / path == STATIC / PICTURE
 
 
 def test_the_guide_to_extensions_names_what_the_files_have():
-    guide = (SPECDEMO / "README.md").read_text().split("## Extend")[1]
+    guide = (SPECDEMO / "README.md").read_text(encoding="utf-8").split("## Extend")[1]
     steps = re.findall(r"^\* `([\w/.-]+\.(?:py|html|md))`: (.*)$", guide, re.MULTILINE)
     assert len(steps) > 10
     for path, step in steps:
-        text = (ROOT / path).read_text()
+        text = (ROOT / path).read_text(encoding="utf-8")
         assert [name for name in re.findall(r"`([\w-]+)`", step) if name not in text] == [], path
 
 
@@ -139,7 +145,7 @@ def retired_terms(text):
 
 def visible_text(path):
     """Return a page's words and the attributes that are shown or spoken, or a module's string literals."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     if path.suffix == ".html":
         text = re.sub(r"<(style|script)\b.*?</\1>", "", text, flags=re.DOTALL)
         shown = re.findall(r'\s(?:title|aria-label|placeholder)="([^"]*)"', text)
@@ -156,7 +162,7 @@ def test_no_text_of_the_page_or_a_help_uses_a_retired_term():
 
 def shell_commands(document):
     """Return the commands in the shell blocks of a document, each as a list of words."""
-    blocks = re.findall(r"```bash\n(.*?)```", document.read_text(), re.DOTALL)
+    blocks = re.findall(r"```bash\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     words = [shlex.split(part, comments=True) for line in lines for part in line.split(" && ")]
     return [command for command in words if command]
@@ -176,7 +182,7 @@ def test_every_documented_command_can_be_pasted():
 
 
 def test_the_systemd_unit_starts_the_page():
-    text = (SPECDEMO / "service" / "README.md").read_text()
+    text = (SPECDEMO / "service" / "README.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^ExecStart=/opt/specdemo/bin/specdemo (.*)$", text, re.MULTILINE)
     assert command_parser().parse_args(shlex.split(command)).allow_host == "demo.example.org"
 

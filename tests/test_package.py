@@ -122,7 +122,9 @@ def test_a_space_installs_only_packages_that_the_page_imports():
 
 def of_the_readme(name):
     # The README's first lines configure a Space.
-    return re.search(rf'^{name}: "?(.*?)"?$', (ROOT / "README.md").read_text(), re.MULTILINE).group(1)
+    return re.search(
+        rf'^{name}: "?(.*?)"?$', (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    ).group(1)
 
 
 def test_a_space_has_a_tested_version_of_gradio_and_an_untested_one_is_named(monkeypatch):

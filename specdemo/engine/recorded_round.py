@@ -29,7 +29,8 @@ class RecordedRounds:
     """The rounds of one lane, each recorded for its number of draft tokens and started by one launch.
 
     The number must be known before the first draft step, so ``k = auto`` needs a ``PlannedLength``. Between
-    the launch and its end nothing runs on the CPU, and nothing is read from the device.
+    the launch and its end nothing runs on the CPU, and nothing is read from the device. Recording takes a
+    moment before each run, outside of its clocks.
 
     Args:
         target: A prepared runtime whose execution is a ``GpuExecution``.
@@ -48,17 +49,19 @@ class RecordedRounds:
         generator = rule.generator
         before = None if generator is None else generator.get_state()
         self._replays: list[Callable[[], Decision]] = []
-        with torch.inference_mode():
-            for k in range(longest + 1):
-                target.rollback(0)
-                self._place([0], k)
-                if draft is not None and k:
-                    draft.begin(target.capacity)
-                    draft.place([0, 0], k)
-                self._replays.append(execution.record(partial(self._launch, k), generator))
-        target.rollback(0)
-        if generator is not None and before is not None:
-            generator.set_state(before)  # recording has drawn numbers
+        try:
+            with torch.inference_mode():
+                for k in range(longest + 1):
+                    target.rollback(0)
+                    self._place([0], k)
+                    if draft is not None and k:
+                        draft.begin(target.capacity)
+                        draft.place([0, 0], k)
+                    self._replays.append(execution.record(partial(self._launch, k), generator))
+        finally:
+            target.rollback(0)
+            if generator is not None and before is not None:
+                generator.set_state(before)  # recording has drawn numbers
 
     def run(self, text: Sequence[int], length: DraftLength, watch: Stopwatch) -> Decision:
         k = 0
@@ -81,7 +84,7 @@ class RecordedRounds:
         target, cache = self._target, self._target.cache
         control = cache.buffers.control
         position = control[:1].long() + 1
-        # 1. Draft. Only drafts start later than the round; the baseline has none.
+        # 1. Draft
         draft = self._draft.launch(k, self._rule, position) if self._draft and k else self._empty
         self._drafted.set()
         # 2. Verify

@@ -166,7 +166,7 @@ def speculate(
 
         length.start(end - position - 1)
         if recorded is not None:
-            # Steps 1 to 3 as one launch
+            # Steps 1 to 3 are one launch.
             draft, logits, verdict, packed = recorded.run(text, length, watch)
             results = packed.tolist()
         else:
@@ -179,11 +179,14 @@ def speculate(
             # k + 1 positions. For a baseline with padded passes, an extra pass without padding is timed.
             last = torch.tensor(text[-1:], dtype=torch.long, device=target.device)
             ids = torch.cat([last, draft.ids])
-            if timed_pass is not None:
+            if timed_pass is None:
+                logits = target.forward(ids)
+                watch.lap()
+            else:
                 timed_pass(ids)
                 watch.lap()
-            logits = target.forward(ids)
-            watch.lap() if timed_pass is None else watch.skip()
+                logits = target.forward(ids)
+                watch.skip()
 
             # 3. Accept. The rule accepts a prefix of the draft and adds one token of the target: the
             # corrected token after a rejection, else the bonus token.

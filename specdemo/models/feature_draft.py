@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -88,7 +88,8 @@ class FeatureDraft(nn.Module):
         self.screen: Screen | None = None  # approximates the head in compiled passes
         self.record: Recorder | None = None  # records steps on a GPU; by default as CUDA graphs
         self.idle = IdleCaches()
-        self.stack: GpuStack | None = None  # computes the steps as Triton kernels, if this is possible
+        # Computes the steps as Triton kernels; False if it cannot, None before the first run.
+        self.stack: GpuStack | Literal[False] | None = None
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the draft's tensors by name, without the shared embedding."""
@@ -99,8 +100,8 @@ class FeatureDraft(nn.Module):
         if self.stack is None:
             from specdemo.models.gpu.choice import feature_kernels_for
 
-            self.stack = feature_kernels_for(self)
-        if self.stack is None:
+            self.stack = feature_kernels_for(self) or False
+        if not self.stack:
             return FeatureRuntime(self)
         from specdemo.models.gpu.feature import GpuFeatureRuntime
 

@@ -10,6 +10,10 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from specdemo.records.limits import UserError
 
+# The logits of a converted model are compared with torch's after so many tokens and layers.
+CHECKED_TOKENS, CHECKED_LAYERS = 8, 2
+MAX_ERROR = 0.3  # maximum error of logits ÷ their standard deviation; torch may compute in bf16
+
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -106,3 +110,15 @@ def _shallow(module: M, config: PretrainedConfig) -> M:
     own = type(getattr(module, "config", config)) is type(config)
     view.__dict__["config"] = config if own else config.get_text_config()
     return view
+
+
+def logits_fault(found: Tensor, wanted: Tensor) -> str | None:
+    """Return how logits [n, V] of a converted model differ from torch's; None if only by rounding.
+
+    With a screen, only the largest logits of a row are exact.
+    """
+    best = wanted.argmax(-1, keepdim=True)
+    error = (found.gather(1, best) - wanted.gather(1, best)).abs().max()
+    if error <= MAX_ERROR * wanted.std() or not wanted.isfinite().all():
+        return None
+    return f"their logits differ from torch's by {error:.2g}"

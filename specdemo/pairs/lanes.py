@@ -20,7 +20,7 @@ from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntim
 from specdemo.pairs.calibrate import CAPACITY, DRAFTED, measure_draft
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, DrafterKind, parts_of
-from specdemo.records.limits import MAX_K, UserError, reason_of
+from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import AUTO, BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, RunConfig
 
 if TYPE_CHECKING:  # needs Triton
@@ -242,6 +242,6 @@ def recorded_rounds(
         return RecordedRounds(target, rule, draft, longest)
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError as error:  # torch's error if a round cannot be recorded; its passes still are
-        _log.warning("Rounds are not recorded: %s.", reason_of(error))
+    except Exception:  # torch and each part of Triton raise errors of their own; passes are still recorded
+        _log.warning("Rounds are not recorded.", exc_info=True)
         return None

@@ -175,7 +175,7 @@ def _warn_of_little_memory(target: Files, draft: Files | None, precision: str) -
         stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
         weights += stored if width == "auto" else count_parameters(folder) * width.itemsize
     needed, free = BESIDE_WEIGHTS + int(SLACK * weights), free_ram()
-    if free < needed:
+    if 0 < free < needed:  # 0 if unknown, as on macOS
         _log.warning(
             "The models need about %.1f GB of memory, but only %.1f GB are free, so the system may end this "
             "program; free some memory or raise the limit.",

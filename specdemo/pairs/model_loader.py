@@ -23,7 +23,14 @@ from specdemo.models.draft_files import loading_faults
 from specdemo.models.execution import CausalLM, WholeModel
 from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.models.fused_llama import FusedLlama, can_fuse
-from specdemo.models.layer_views import first_layers, input_embedding, is_dispatched
+from specdemo.models.layer_views import (
+    CHECKED_LAYERS,
+    CHECKED_TOKENS,
+    first_layers,
+    input_embedding,
+    is_dispatched,
+    logits_fault,
+)
 from specdemo.models.n_gram import NGramTable, load_n_gram
 from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
 from specdemo.pairs.builtin_target import Progress, no_progress
@@ -49,8 +56,6 @@ if TYPE_CHECKING:  # numba takes half a second to import
 DTYPES: dict[str, Any] = {"auto": "auto", "int8": "auto", "bf16": torch.bfloat16, "fp32": torch.float32}
 NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 ROUNDED = "int8"
-CHECKED_TOKENS, CHECKED_LAYERS = 8, 2
-MAX_ERROR = 0.3  # maximum error of compiled logits ÷ their standard deviation; torch may compute in bf16
 MIN_LINEAR_SHARE = 0.9  # share of the weights that must be in linear layers to round a model
 _log = logging.getLogger(__name__)
 
@@ -212,11 +217,10 @@ def _compiled(model: Any, rounded: bool, embedding: "Matrix | None") -> "Compile
     compiled = CompiledLlama(model, rounded, embedding)
     execution = compiled.execution.first(depth)
     logits, _ = execution.run(ids, 0, execution.open(len(ids)), len(ids), ())
-    best = wanted.argmax(-1, keepdim=True)  # with a screen, only the largest logits are exact
-    error = (logits.gather(1, best) - wanted.gather(1, best)).abs().max()
-    if error <= MAX_ERROR * wanted.std() or not wanted.isfinite().all():
+    fault = logits_fault(logits, wanted)
+    if fault is None:
         return compiled
-    _log.warning("Passes are not compiled: their logits differ from torch's by %.2g.", error)
+    _log.warning("Passes are not compiled: %s.", fault)
     return None
 
 

@@ -157,7 +157,7 @@ def chat_text(tokenizer: Any, *messages: str) -> str:
             continue
         is_read = probed.count(PROBE.casefold()) >= len(messages) and PRINTED.casefold() not in probed
         # A template may remove a part of a message, such as "/no_think", and the thoughts of an answer.
-        if is_read and all(_has_word_of(message, text) for message in messages[::2]):
+        if is_read and all(_has_word_of(message, text, probed) for message in messages[::2]):
             return text
     if not failures:
         raise UserError(f"The target's chat template leaves out the prompt; {ADVICE}.")
@@ -177,10 +177,17 @@ def _rendered(tokenizer: Any, contents: Sequence[Any]) -> str:
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
 
 
-def _has_word_of(message: str, text: str) -> bool:
-    """Return whether ``text`` has a word of the message. A template may change its spaces, case and marks."""
-    words = re.findall(r"\w+", message.casefold()) or [message.strip()]
-    return any(word in text.casefold() for word in words)
+def _has_word_of(message: str, text: str, probed: str) -> bool:
+    """Return whether ``text`` has a word of the message that the template, as in ``probed``, does not write.
+
+    A template may change the spaces, case and marks of a message.
+    """
+    words = _words(message) - _words(probed)
+    return bool(words & _words(text)) if words else message.strip() in text
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))
 
 
 def eos_ids_of(target: WholeModel, tokenizer: Any) -> frozenset[int]:

@@ -37,7 +37,7 @@ class Outcome:
         if measured is None or typical is None:
             return False
         even = 1 / (1 + UNEVEN) <= measured / typical <= 1 + UNEVEN
-        return not even or (tau is not None and measured > tau)
+        return not even or (tau is not None and measured > tau * (1 + MARGIN))
 
     @property
     def undisturbed(self) -> "Outcome":

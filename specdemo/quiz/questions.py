@@ -13,8 +13,8 @@ from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Mode, Rule
 
 TOO_CLOSE = f"Too close to call: a figure is within {MARGIN:.0%} of the limit between two answers."
 DISTURBED = (
-    "Other work disturbed a run: its pass times were so uneven that its speedup says little. Run it again "
-    "when the machine has nothing else to do."
+    "Other work disturbed a run, so its speedup says little. Run it again when the machine has nothing else "
+    "to do."
 )
 WRONG_TEXT = (
     "The text differs from the target's, which must not happen: please report it. The target decides every "

@@ -41,8 +41,8 @@ ROUND_FIGURES = (
 """Figures of target passes. Without reported rounds, a "round" is whatever text arrived at once."""
 
 
-RENEWED, RESAMPLES = 4, 200
-"""While a run is in progress, its spread is computed every ``RENEWED`` rounds, which takes 2 ms."""
+RENEWED, RUNNING_RESAMPLES = 4, 200
+"""While a run is in progress, its spread is computed every ``RENEWED`` rounds, which takes a few ms."""
 
 
 class RunLog:
@@ -79,7 +79,7 @@ class RunLog:
         if totals.speedup is not None and watched is None:
             count = sum(len(rounds) for rounds in self._rounds.values())
             if self._trusted is None or count % RENEWED == 0:
-                self._trusted = spread(self._rounds, RESAMPLES)
+                self._trusted = spread(self._rounds, RUNNING_RESAMPLES)
         return {
             "type": "round",
             "lane": lane,

@@ -79,15 +79,16 @@ def doubt(totals: Totals, trusted: Spread | None, speedups: Sequence[float] = ()
     repeated = len(speedups) > 1
     if trusted and trusted.disturbed and not repeated:
         return Doubt.DISTURBED
+    # 1. Noise alone can lift a speedup of about 1 above a τ of about 1.
+    interval = (trusted.low, trusted.high) if trusted else None
+    if repeated:
+        interval = speedups[0], speedups[-1]
+    if interval and interval[0] <= 1 <= interval[1]:
+        return Doubt.UNDECIDED
+    # 2. No interval explains this one.
     if totals.speedup is not None and totals.tau is not None and totals.speedup > totals.tau:
         return Doubt.ABOVE_TAU
-    if repeated:
-        low, high = speedups[0], speedups[-1]
-    elif trusted:
-        low, high = trusted.low, trusted.high
-    else:
-        return None
-    return Doubt.UNDECIDED if low <= 1 <= high else None
+    return None
 
 
 def remarks(

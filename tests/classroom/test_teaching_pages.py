@@ -62,7 +62,9 @@ def facts(name):
 
 def benchmarked():
     """Return the median speedup of each machine with the draft model, and the speedups of all prompts."""
-    rows = [json.loads((BENCHMARKS / f"{name}.json").read_text())["rows"] for name in MACHINES]
+    rows = [
+        json.loads((BENCHMARKS / f"{name}.json").read_text(encoding="utf-8"))["rows"] for name in MACHINES
+    ]
     speedups = [[row["speedup"] for row in part if row["drafter"] == DRAFT_MODEL] for part in rows]
     return [median(part) for part in speedups], [speedup for part in speedups for speedup in part]
 
@@ -98,5 +100,7 @@ def test_named_recordings_lessons_and_buttons_exist():
     assert re.findall(r"<h2>\d\. (.*?)</h2>", WORKSHEET)[:6] == lessons[:6]
     assert set(re.findall(r"[Ll]esson “(.*?)”", PLAN)) == set(lessons[:6])
     buttons = set(re.findall(r'"press">([^›→]{5,}?)</b>', PLAN))
-    texts = "".join(path.read_text() for path in STATIC.rglob("*.*") if path.suffix in (".html", ".js"))
+    texts = "".join(
+        path.read_text(encoding="utf-8") for path in STATIC.rglob("*.*") if path.suffix in (".html", ".js")
+    )
     assert [name for name in buttons if f">{name}<" not in texts and f'"{name}"' not in texts] == []

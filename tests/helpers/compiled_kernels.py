@@ -21,7 +21,6 @@ SIZES = {
     "draft": (576, 9, 3, 64, 1536, 12000),
     "8B": (4096, 32, 8, 128, 14336, 128256),
 }
-NUMBERS = {"bf16": "*bf16", "fp32": "*fp32", "int32": "*i32"}
 WEIGHTS = Weights(*["*bf16"] * (len(Weights._fields) - 1), "*i32")
 BF16 = ("keys", "vals", "scaled", "pair_scaled", "query", "context", "active")
 INT32 = ("control", "finished", "top_rows", "chosen")

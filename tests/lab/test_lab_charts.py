@@ -96,7 +96,9 @@ console.log(JSON.stringify({ figures, figure }));
 def filled(point: dict[str, float], run: dict[str, float] | None = None) -> dict[str, Any]:
     given = json.dumps({"figure": theory_chart()["light"], "point": point, "run": run, "maxK": MAX_K})
     command = [node(), "--input-type=module", "-e", FILL, (STATIC / "lab").as_uri()]
-    return json.loads(subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout)
+    return json.loads(
+        subprocess.run(command, input=given, capture_output=True, encoding="utf-8", check=True).stdout
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ from specdemo.engine.rules import rule_for
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.batch_invariance import is_batch_invariant
 from specdemo.models.feature_draft import FeatureRuntime, feature_draft_for
-from specdemo.models.gpu.choice import error_of
+from specdemo.models.gpu.choice import checked_feature_stack, error_of
 from specdemo.models.gpu.execution import feature_stack_of, unsupported
 from specdemo.models.gpu.feature import GpuFeatureRuntime
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Rule, RunConfig
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.slow
 
 MODELS = {
     "two layers, group of two heads": {"layers": 2},
@@ -93,7 +93,11 @@ def test_a_prompt_of_several_tiles_is_read_like_single_tokens():
     runtime = ModelRuntime(model)
     runtime.prepare(64, 1)
     runtime.prefill(text[:19])
-    assert torch.equal(runtime.forward(text[19:]), read(model, text, (10, 9, 1))[0][19:])
+    expected = read(model, text, (10, 9, 1))[0]
+    assert torch.equal(runtime.forward(text[19:]), expected[19:])
+    execution = model.execution
+    last, _ = execution.run(text, 0, execution.open(32), 2, ())
+    assert torch.equal(last, expected[18:])
 
 
 @torch.inference_mode()
@@ -161,6 +165,55 @@ def feature_draft(target, id_map):
         if weight.is_floating_point():
             weight.data += 0.02 * torch.randn_like(weight)
     return draft.to(DEVICE, torch.bfloat16).eval()
+
+
+@torch.inference_mode()
+def test_draft_steps_in_one_launch_are_single_steps(target):
+    """The first step reads two tokens, as after a draft that was accepted as a whole."""
+    model, greedy = executed(copy.deepcopy(target)), rule_for(config_of(Rule.GREEDY), DEVICE)
+    chained, single = prepared(model), prepared(model)
+    drafter = DraftModelDrafter(chained)
+    for runtime in (chained, single):
+        runtime.prefill(torch.tensor([1, 2], device=DEVICE))
+    drafter.place([1, 2, 3, 4], 3)
+    draft = drafter.launch(3, greedy, torch.tensor([4], device=DEVICE))
+    read_ones = torch.tensor([3, 4], device=DEVICE)
+    for logits, token in zip(draft.logits, draft.ids, strict=True):
+        scores = single.forward(read_ones)[-1]
+        assert torch.equal(scores, logits) and scores.argmax() == token
+        read_ones = token[None]
+    assert single.length == chained.length
+
+
+@torch.inference_mode()
+def test_steps_of_a_feature_draft_in_one_launch_are_single_steps(target):
+    draft = feature_draft(target, torch.arange(VOCAB, device=DEVICE))
+    host = prepared(executed(copy.deepcopy(target)), draft.config.taps)
+    host.prefill(torch.tensor([1, 2, 3], device=DEVICE))
+    chained, single = (GpuFeatureRuntime(draft, feature_stack_of(draft)) for _ in range(2))
+    drafter = FeatureDrafter(chained, host)
+    for runtime in (chained, single):
+        runtime.begin(256)
+    drafter.place([1, 2, 3, 4], 3)  # three pairs at once
+    found = drafter.launch(3, rule_for(config_of(Rule.GREEDY), DEVICE), torch.tensor([4], device=DEVICE))
+    state, scores = single.read(host.features(0, 3), torch.tensor([2, 3, 4], device=DEVICE))
+    for logits, token in zip(found.logits, found.ids, strict=True):
+        assert torch.equal(scores, logits) and scores.argmax() == token
+        state, scores = single.append(state, token[None])
+    assert single.length == chained.length + 1
+
+
+def test_a_feature_draft_whose_kernels_differ_or_cannot_start_runs_in_torch(target, monkeypatch):
+    draft = feature_draft(target, torch.arange(VOCAB, device=DEVICE))
+    assert checked_feature_stack(draft)[0] is not None
+    assert "not in bfloat16" in checked_feature_stack(copy.deepcopy(draft).float())[1]
+    wrong = feature_stack_of(draft)
+    wrong.weights = wrong.weights._replace(pair_gains=-wrong.weights.pair_gains)
+    monkeypatch.setattr("specdemo.models.gpu.execution.feature_stack_of", lambda draft: wrong)
+    stack, reason = checked_feature_stack(draft)
+    assert stack is None and "differ from torch's" in reason
+    monkeypatch.setattr(wrong, "launch", lambda *arguments: 1 / 0)
+    assert checked_feature_stack(draft) == (None, "division by zero")
 
 
 @torch.inference_mode()

@@ -68,6 +68,7 @@ def test_words_of_the_template_are_not_taken_for_the_prompt(prompt):
         ({"tools": CHAT_TEMPLATE}, "fails: This model has multiple chat templates"),
         ("<s>Answer me.</s>", "leaves out the prompt;"),
         ("{{ messages[0].content[:9] }}", "leaves out the prompt;"),
+        ("Is a bot. {{ messages[0].content if messages[0].content|length < 20 }}", "leaves out the prompt;"),
         ("{{ messages[0].content if messages[0].content is not string }}", "leaves out the prompt;"),
         ("{% if 'Is' not in messages[0].content %}{{ messages[0].content }}{% endif %}", "leaves out"),
         (None, "tiny target has no chat template; set the prompt mode"),

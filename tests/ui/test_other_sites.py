@@ -78,6 +78,11 @@ def test_the_preview_and_gradio_name_the_address_that_a_proxy_reports(url, heade
     assert PLAIN.get(f"{url}config", headers=named).json()["root"] == root
 
 
+def test_a_long_header_of_a_proxy_holds_nobody_up(url):
+    reply = PLAIN.get(url, headers={"Host": "a.localhost", "Forwarded": "x" * 40_000}, timeout=5)
+    assert reply.status_code == 200
+
+
 def test_the_icon_is_the_pages_own(url):
     [link] = re.findall(r'<link rel="icon" [^>]*href="([^"]+)"', PLAIN.get(url).text)
     assert PLAIN.get(f"{url}favicon.ico").text == PLAIN.get(f"{url}pwa_icon").text == PLAIN.get(link).text

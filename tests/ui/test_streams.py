@@ -103,7 +103,7 @@ def test_every_failure_shows_a_sentence():
         begun + error("Told."): begun + error("Told."),
     }
     script = f"process.stdout.write(JSON.stringify({json.dumps(list(explained))}.map({EXPLAIN})))"
-    shown = subprocess.run(["node", "-e", script], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(["node", "-e", script], check=True, capture_output=True, encoding="utf-8").stdout
     assert json.loads(shown) == list(explained.values())
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specdemo.models.feature_draft import FeatureDraft
+from specdemo.models.feature_draft import FeatureDraft, FeatureRuntime
 from specdemo.models.fused_execution import FusedExecution
 from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.layer_views import CHECKED_LAYERS, CHECKED_TOKENS, logits_fault
 from specdemo.records.limits import reason_of
 
 if TYPE_CHECKING:  # need Triton
@@ -17,8 +18,6 @@ if TYPE_CHECKING:  # need Triton
 
 KEY = "SPECDEMO_GPU_KERNELS"
 MIN_CAPABILITY = (8, 0)  # tensor cores for bf16
-CHECKED_TOKENS, CHECKED_LAYERS = 8, 2
-MAX_ERROR = 0.3  # maximum error of logits ÷ their standard deviation; torch computes in bf16
 _log = logging.getLogger(__name__)
 
 
@@ -56,25 +55,43 @@ def error_of(model: FusedLlama, execution: "GpuExecution") -> str | None:
     depth = min(CHECKED_LAYERS, len(model.layers))
     kernels, torch_ = execution.first(depth), FusedExecution(model).first(depth)
     found = kernels.run(ids, 0, kernels.open(len(ids)), len(ids), ())[0]
-    wanted = torch_.run(ids, 0, torch_.open(len(ids)), len(ids), ())[0].float()
-    best = wanted.argmax(-1, keepdim=True)
-    error = (found.gather(1, best) - wanted.gather(1, best)).abs().max()
-    if error <= MAX_ERROR * wanted.std() or not wanted.isfinite().all():
-        return None
-    return f"their logits differ from torch's by {error:.2g}"
+    return logits_fault(found, torch_.run(ids, 0, torch_.open(len(ids)), len(ids), ())[0].float())
 
 
 def feature_kernels_for(draft: FeatureDraft) -> "GpuStack | None":
-    """Return the stack of a feature draft if the host wants Triton kernels and its sizes fit."""
+    """Return the stack of a feature draft if the host wants kernels and they compute what torch does."""
     weight = draft.norm.weight
-    if not requested() or weight.device.type != "cuda" or weight.dtype is not torch.bfloat16:
+    if not requested() or weight.device.type != "cuda":
         return None
-    try:
-        from specdemo.models.gpu.execution import feature_stack_of
+    if torch.cuda.get_device_capability(weight.device) < MIN_CAPABILITY:
+        return None
+    stack, reason = checked_feature_stack(draft)
+    if stack is None:
+        _log.warning("The feature draft runs without Triton kernels: %s.", reason)
+    return stack
 
-        return feature_stack_of(draft)
+
+@torch.inference_mode()
+def checked_feature_stack(draft: FeatureDraft) -> "tuple[GpuStack | None, str]":
+    """Return the stack of a feature draft, or None and the reason why there is none."""
+    try:
+        from specdemo.models.gpu.execution import feature_stack_of, weights_fault
+        from specdemo.models.gpu.feature import GpuFeatureRuntime
+
+        c = draft.config
+        if fault := weights_fault(draft.norm.weight, (c.hidden_size, c.head_dim, c.intermediate_size)):
+            return None, fault
+        stack = feature_stack_of(draft)
+        runtimes = GpuFeatureRuntime(draft, stack), FeatureRuntime(draft)
+        ids = torch.arange(CHECKED_TOKENS, device=stack.device) % stack.weights.embedding.shape[0]
+        logits = []
+        for runtime in runtimes:
+            runtime.begin(CHECKED_TOKENS)
+            # The embedded ids stand for states of a target.
+            logits.append(runtime.append(draft.embedding(ids), ids)[1].float()[None])
+        fault = logits_fault(*logits)
     except torch.OutOfMemoryError:
         raise
-    except Exception:
-        _log.warning("The feature draft runs without Triton kernels.", exc_info=True)
-        return None
+    except Exception as error:  # each part of Triton raises errors of its own
+        return None, reason_of(error)
+    return (stack, "") if fault is None else (None, fault)

@@ -92,16 +92,21 @@ class GpuExecution(FusedExecution):
 
 def unsupported(model: FusedLlama) -> str | None:
     """Return why the kernels cannot compute ``model``; None if they can."""
-    weight = model.norm.weight
-    if weight.dtype is not torch.bfloat16:
-        return f"its weights are in {str(weight.dtype).removeprefix('torch.')}, not in bfloat16"
     first: Any = model.layers[0]
-    sizes = model.config.hidden_size, first.heads * first.width, first.gate_up.weight.shape[0] // 2
-    if any(size % ROWS for size in sizes) or first.width % 16:
-        return f"its sizes {sizes} are not multiples of {ROWS}"
+    sizes = model.config.hidden_size, first.width, first.gate_up.weight.shape[0] // 2
+    if fault := weights_fault(model.norm.weight, sizes):
+        return fault
     biased = [name for name in ("o", "gate_up", "down") if getattr(first, name).bias is not None]
     if biased or model.head.bias is not None:
         return f"layers other than queries, keys and values have biases ({', '.join(biased) or 'head'})"
+    return None
+
+
+def weights_fault(weight: Tensor, sizes: Sequence[int]) -> str | None:
+    if weight.dtype is not torch.bfloat16:
+        return f"its weights are in {str(weight.dtype).removeprefix('torch.')}, not in bfloat16"
+    if any(size % ROWS for size in sizes):
+        return f"its sizes {', '.join(map(str, sizes))} are not multiples of {ROWS}"
     return None
 
 

@@ -95,9 +95,8 @@ class Shape:
     head: Tile
     split: int = 256  # positions that one program of the attention reads
     block: int = 64  # positions that it reads at once
-    dependent: bool = (
-        False  # a kernel starts before the one ahead of it has ended, and waits (sm_90 and later)
-    )
+    # A kernel starts before the one ahead of it has ended, and waits for its results (from sm_90 on).
+    dependent: bool = False
     prefetch: bool = False  # while it waits, it requests its weights into the L2 cache
 
     @property

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from specdemo.models.gpu import kernels
@@ -29,7 +28,7 @@ def tile_for(
     There are ``units`` · ``outputs`` outputs. If ``whole``, tiles must divide them.
     """
     count = largest
-    while count > 8 and (units * triton.cdiv(outputs, count) < MIN_TILES or (whole and outputs % count)):
+    while count > 8 and (units * -(-outputs // count) < MIN_TILES or (whole and outputs % count)):
         count //= 2
     at_once = min(inputs & -inputs, max(64, 4096 // (count * products)))
     size = 2 * at_once * (products * count + ROWS)
@@ -91,7 +90,7 @@ class GpuStack:
         self.device: torch.device = weights.qkv.device
 
     def open(self, capacity: int) -> GpuCache:
-        s, splits = self.shape, triton.cdiv(capacity, self.shape.split)
+        s, splits = self.shape, -(-capacity // self.shape.split)
 
         def zeros(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(sizes, dtype=dtype, device=self.device)
@@ -153,8 +152,8 @@ class GpuStack:
         """
         w, b, s, depth = self.weights, cache.buffers, self.shape, depth or self.layers
         states = s.state_tiles
-        groups = (s.heads + 2 * s.kv_heads) * triton.cdiv(s.width // 2, s.qkv.outputs)
-        parts = s.heads * triton.cdiv(cache.capacity, s.split)
+        groups = (s.heads + 2 * s.kv_heads) * -(-(s.width // 2) // s.qkv.outputs)
+        parts = s.heads * -(-cache.capacity // s.split)
         with self._on_device():
             self._start(kernels.embed, states, step, w, b, s)
             for layer in range(depth):

@@ -94,7 +94,7 @@ _GRADIOS = b"x-gradio-"
 """The start of the names of headers that only other services of Gradio use."""
 _PROXIES = (b"forwarded", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto")
 """Headers with the address that a visitor called. Each proxy adds a value; the first one is the visitor's."""
-_PAIR = re.compile(r'(\w+)="?([^";]*)"?')
+_PAIR = re.compile(r'(?:^|;)\s*(\w+)="?([^";]*)"?')
 """A name and its value in the header ``Forwarded`` (RFC 7239)."""
 UNKNOWN_NAME = "This page has no such host name; its host can allow the name with --allow-host."
 FOREIGN_PAGE = "Pages of other sites may not call this page; its host can allow them with --allow-host."

@@ -63,7 +63,7 @@ test("a term without numbers has the reason", () => {
   for (const term of TERMS) assert.equal(helpOn(term, null, null).numbers, "Figures appear after the first round.");
   assert.match(numbers("speedup", { ...TOTALS, speedup: null }), /8 tokens in each lane/);
   assert.match(numbers("speedup", { ...TOTALS, speedup: null }, { ...RUN, config: { baseline: false } }), /did not include the target alone/);
-  assert.equal(numbers("alpha", { ...TOTALS, alpha_compared: null }), "No draft token with a known verdict.");
+  assert.equal(numbers("alpha", { ...TOTALS, alpha_compared: null }), "No draft token has a known verdict yet.");
   assert.equal(numbers("rounds", { ...TOTALS, passes: null }), "This value was not measured for this run.");
   assert.equal(numbers("rounds", { ...TOTALS, accepted_by_position: [2, 1] }), "14 rounds: 30 tokens");
   assert.match(numbers("theory", { ...TOTALS, break_even_alpha: null }), /no α breaks even/);

@@ -128,6 +128,7 @@ test("before the first round, the run's own drafter is named", () => {
   const words = ["draft-model", "prompt-lookup"].map((drafter) => openingWords({ config: { drafter } }));
   const rest = "; the target verifies all of them in one pass.";
   assert.deepEqual(words, [`Draft tokens come from the draft model${rest}`, `Draft tokens come from prompt lookup${rest}`]);
+  assert.match(openingWords({ config: { drafter: "server" }, watched: { rounds: false } }), /^The server sends pieces of text/);
 });
 
 test("without a draft the target's token has no status on the page", () => {

@@ -268,7 +268,8 @@ export function rankWords(round) {
 }
 
 /** The sentence before the first round of a run. */
-export function openingWords({ config }) {
+export function openingWords({ config, watched }) {
+  if (watched?.rounds === false) return "The server sends pieces of text and does not report its rounds.";
   return `Draft tokens come from ${drafterName(config, "draft model")}; the target verifies all of them in one pass.`;
 }
 

@@ -12,7 +12,7 @@ export const BY_ROUND = ["rates", "speedup"];
 export const CHANGED_BY_ROUND = [...BY_ROUND, "position", "ranks", "entropy"];
 export const CHANGED_BY_LANES = ["race", "time"];
 export const NOT_MEASURED = "This value was not measured for this run.";
-export const NOTHING_COMPARED = "No draft token with a known verdict.";
+export const NOTHING_COMPARED = "No draft token has a known verdict yet.";
 // From the start, the axes of "race" and "time" have room for this many tokens of the target alone.
 const ROOM_TOKENS = 16;
 const POSITIONS_SHOWN = 6;

@@ -195,7 +195,7 @@ class Prediction {
     onSubmit(roles.form, () => this.answer());
     roles.skip.addEventListener("click", () => this.skip());
     roles.card.addEventListener("cancel", () => this.skip());
-    roles.close.addEventListener("click", () => this.leave());
+    roles.close.addEventListener("click", () => this.fail());
     roles.next.addEventListener("click", () => this.onNext());
     document.addEventListener("click", (event) => this.ask(event), true);
     document.addEventListener("sd-measure", ({ detail }) => this.measure(detail));
