@@ -59,6 +59,8 @@ class FusedLlama(nn.Module):
             converted one by one, so that at most one of them is in memory twice.
     """
 
+    id_map: Tensor | None
+
     def __init__(self, model: PreTrainedModel | ReducedHeadDraft):
         super().__init__()
         stack, head = model.get_submodule("model"), model.get_submodule("lm_head")
@@ -75,8 +77,8 @@ class FusedLlama(nn.Module):
             self.layers.append(_FusedLayer(layer))
             stack.layers[index] = nn.Identity()
         self.head = head
-        # Target id of each logit of a draft with a reduced head
-        self.id_map: Tensor | None = getattr(model, "id_map", None)
+        # Target id of each logit of a draft with a reduced head; a buffer, so that it moves with the model
+        self.register_buffer("id_map", getattr(model, "id_map", None), persistent=False)
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embedding  # models of transformers have the same method

@@ -76,19 +76,21 @@ class RunLog:
         pieces = self._pieces_of(ids_in(round_) - self._pieces.keys())
         self._pieces |= pieces
         totals, watched = self._tally.totals(), self._blank.watched
-        if totals.speedup is not None and watched is None:
-            count = sum(len(rounds) for rounds in self._rounds.values())
-            if self._trusted is None or count % RENEWED == 0:
-                self._trusted = spread(self._rounds, RUNNING_RESAMPLES)
-        return {
+        event = {
             "type": "round",
             "lane": lane,
             "round": asdict(round_),
             "totals": shown_figures(totals, watched),
             "pieces": pieces,
-            "spread": self._trusted and self._trusted._asdict(),
-            "doubt": self._doubt(totals, self._trusted),
         }
+        if totals.speedup is not None and watched is None:
+            count = sum(len(rounds) for rounds in self._rounds.values())
+            if self._trusted is None or count % RENEWED == 0:
+                self._trusted = spread(self._rounds, RUNNING_RESAMPLES)
+                event["spread"] = self._trusted and {"low": self._trusted.low, "high": self._trusted.high}
+        if doubted := self._doubt(totals, self._trusted):
+            event["doubt"] = doubted
+        return event
 
     def _doubt(self, totals: Totals, trusted: Spread | None, speedups: Sequence[float] = ()) -> Doubt | None:
         watched = self._blank.watched

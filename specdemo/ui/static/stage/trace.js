@@ -1,6 +1,5 @@
 // A run in the browser: its events, and the time of each round on the clock of its lane. The server computes all
-// figures
-// (the `totals` of every round). This module does not use the DOM.
+// figures (the `totals` of every round). This module does not use the DOM.
 
 export const SPECULATIVE = "speculative";
 export const BASELINE = "baseline";
@@ -90,6 +89,7 @@ export class Trace {
       const lane = this.lanes.get(event.lane);
       lane.add(event);
       const entry = lane.entries.at(-1);
+      entry.spread ??= this.arrived.at(-1)?.spread; // sent only when it is renewed
       entry.allEnded = Math.max(entry.to, this.arrived.at(-1)?.allEnded ?? 0);
       this.arrived.push(entry);
     } else if (event.type === "end") {
