@@ -21,7 +21,8 @@ from specdemo.records.trace import Finish, Round, RunConfig
 if TYPE_CHECKING:  # needs Triton
     from specdemo.engine.recorded_round import RecordedRounds
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # Maximum number of prompt tokens in one pass, in every lane. A run can be stopped between two passes. A
 # compiled pass has 48 rows anyway. On a GPU, every pass reads the weights again, and passes are short.

@@ -91,10 +91,11 @@ def packed(draft: Draft, verdict: Verdict) -> Tensor:
 
 def unpacked(draft: Draft, verdict: Verdict) -> list[int]:
     """Return the numbers of :func:`packed`, read from the device in one transfer."""
-    decided = (verdict.finite, verdict.accepted, verdict.token)
-    if any(isinstance(value, Tensor) for value in decided):
+    decided = [verdict.finite, verdict.accepted, verdict.token]
+    numbers = [value for value in decided if not isinstance(value, Tensor)]
+    if len(numbers) < len(decided):
         return packed(draft, verdict).tolist()
-    return [*decided, *draft.ids.tolist()]
+    return [*numbers, *draft.ids.tolist()]
 
 
 @dataclass(frozen=True)

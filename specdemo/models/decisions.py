@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+_NAME = "decisions"  # the attribute of a tensor of logits
+
 
 class Decisions(NamedTuple):
     """Facts about n rows of logits, so that nothing needs to read the logits again during a run's clock.
@@ -31,7 +33,7 @@ def decisions_of(logits: Tensor) -> Decisions | None:
 def first_rows(logits: Tensor, count: int) -> Tensor:
     """Return the first rows of logits, with their decisions if there are any."""
     part, found = logits[:count], decisions_of(logits)
-    return part if found is None else with_decisions(part, Decisions(*(values[:count] for values in found)))
-
-
-_NAME = "decisions"
+    if found is None:
+        return part
+    best, largest, total = found
+    return with_decisions(part, Decisions(best[:count], largest[:count], total[:count]))

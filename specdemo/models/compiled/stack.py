@@ -212,9 +212,7 @@ class Stack:
         """
         texts = cache.keys.shape[1]
         n = len(ids) // texts
-        self._require_room(cache, start, n)
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.embedding.outputs:
-            raise IndexError(f"ids from {int(ids.min())} to {int(ids.max())} of {self.embedding.outputs}")
+        self._check(cache, ids, start, n)
         size, at_once = self.sizes.hidden, cache.most // texts
         assert texts == 1 or n <= at_once, "the rows of several texts are in order only within one pass"
         c = cache.fields
@@ -266,7 +264,7 @@ class Stack:
             decisions. The next draft overwrites them.
         """
         n, c = 1 if first else len(ids), cache.fields
-        self._require_room(cache, start, n + steps - 1)
+        self._check(cache, ids, start, n + steps - 1)
         if cache.written is None:
             width = int(c[fields.LOGIT_STRIDE])
             cache.written = WrittenDraft(width, self.output.outputs, self.sizes.hidden)
@@ -278,17 +276,21 @@ class Stack:
         c[fields.ROWS], c[fields.START], c[fields.SCORED] = n, start, 1
         c[fields.GIVEN] = c[fields.LAST] = 0
         if self._pair_norm is not None:
-            assert given is not None or first
-            last = written.last
-            c[fields.GIVEN], c[fields.LAST] = (last if first else given).data_ptr(), last.data_ptr()
+            states = written.last if first else given
+            assert states is not None, "the first step of a feature draft reads given states"
+            c[fields.GIVEN], c[fields.LAST] = states.data_ptr(), written.last.data_ptr()
         written.results.place(c, first)
         self._start(c, threads, depth)
         total = first + steps
         return written.ids[total], with_decisions(written.logits[total], written.results.decisions(total))
 
-    def _require_room(self, cache: StackCache, start: int, count: int) -> None:
+    def _check(self, cache: StackCache, ids: Tensor, start: int, count: int) -> None:
+        """Raise an IndexError instead of reading or writing other memory."""
         if start < 0 or start + count > cache.capacity:
             raise IndexError(f"positions {start} to {start + count - 1} of {cache.capacity}")
+        known = ids.tolist()
+        if known and not 0 <= min(known) <= max(known) < self.embedding.outputs:
+            raise IndexError(f"ids from {min(known)} to {max(known)} of {self.embedding.outputs}")
 
     def _start(self, c: NDArray[np.int64], threads: int, depth: int | None) -> None:
         c[fields.THREADS] = min(threads, MOST_THREADS)
