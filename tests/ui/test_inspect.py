@@ -4,7 +4,7 @@ import re
 
 import pytest
 from helpers.replay import recorded, rounds
-from helpers.visitor import open_round, pieces, point_at, press, run_to_end, token_of
+from helpers.visitor import FRAMES, open_round, pieces, point_at, press, run_to_end, token_of
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.slow
@@ -23,6 +23,9 @@ CARDS = """() => [...document.querySelectorAll('.sd-card')].map(card => ({
     tops: Object.fromEntries([...card.querySelectorAll('.sd-top ol')].map(list => [list.dataset.symbol,
         [...list.children].map(row => [...row.children].map(part => part.textContent))])),
 }))"""
+SHOWN = """() => { const box = document.querySelector('[data-lane=speculative] .sd-text');
+    const [seen, first] = [box.getBoundingClientRect(), box.querySelector('[data-selected]').getClientRects()[0]];
+    return seen.top <= first.top + 1 && first.bottom <= seen.bottom + 1; }"""
 SELECTED_ROUNDS = """() => [...document.querySelectorAll('[data-lane=speculative] .sd-round')]
     .flatMap((round, index) => round.hasAttribute('data-selected') ? [index] : [])"""
 BAND = """() => { const { shapes } = document.querySelector('[data-plot=rates]').layout;
@@ -150,6 +153,37 @@ def test_a_tooltip_describes_the_token_under_the_pointer_and_a_click_pins_it(pla
     point_at(page, token_of(page, 0, 0))
     words = tip.inner_text()
     assert "pending" in words and "not verified yet" in words and "Target " not in words
+
+
+def test_no_tooltip_covers_the_open_microscope_and_the_lane_goes_to_its_round(played):
+    page = played("greedy")
+    tip = page.locator(TIP)
+    token_of(page, 1, 0).click()
+    tip.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert page.inner_text(TITLE).startswith("Round 2:")
+    assert tip.is_hidden()
+    assert page.evaluate("document.activeElement.dataset.role") == "microscope-cards"
+    point_at(page, token_of(page, 2, 0))
+    assert tip.is_hidden()
+    token_of(page, 2, 0).click()
+    assert page.inner_text(TITLE).startswith("Round 3:")
+    assert page.locator(".sd-card:nth-child(1)[data-chosen]").count() == 1
+    assert tip.is_hidden()
+    # The end of a text that has just begun is near; the open microscope makes the lane lower.
+    press(page, "microscope-close", "to-start", *["round-on"] * 6)
+    for index in (0, 5, 2):
+        page.locator(STRIP).focus()
+        for key in ("Home", *["ArrowRight"] * index):
+            page.keyboard.press(key)
+        page.evaluate(FRAMES)
+        assert page.evaluate(SHOWN), index
+        press(page, "microscope-close")
+    page.check(".sd-pace input[value='1']", force=True)
+    press(page, "play")
+    page.wait_for_selector(".sd[data-state=ended]")
+    lane = page.locator("[data-lane=speculative] .sd-text")
+    assert lane.evaluate("box => box.scrollHeight - box.scrollTop - box.clientHeight < 2"), "it follows again"
 
 
 def test_arrow_keys_walk_the_tokens_and_enter_pins(played):
