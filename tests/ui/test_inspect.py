@@ -15,7 +15,8 @@ MICROSCOPE = "[data-role=microscope]"
 TITLE = "[data-role=microscope-title]"
 CARDS = """() => [...document.querySelectorAll('.sd-card')].map(card => ({
     verdict: card.dataset.verdict,
-    hasCoin: Boolean(card.querySelector('.sd-coin')),
+    overlap: [...card.querySelectorAll('.sd-overlap > div')].slice(1).map(row =>
+        [...row.children].filter(part => !part.className).map(part => part.textContent)),
     token: card.querySelector('.sd-card-token').textContent,
     words: card.querySelector('.sd-verdict').textContent,
     figures: Object.fromEntries([...card.querySelectorAll('.sd-card-figures div')].map(row =>
@@ -24,7 +25,8 @@ CARDS = """() => [...document.querySelectorAll('.sd-card')].map(card => ({
         [...list.children].map(row => [...row.children].map(part => part.textContent))])),
 }))"""
 SHOWN = """() => { const box = document.querySelector('[data-lane=speculative] .sd-text');
-    const [seen, first] = [box.getBoundingClientRect(), box.querySelector('[data-selected]').getClientRects()[0]];
+    const seen = box.getBoundingClientRect();
+    const [first] = box.querySelector('[data-selected]').getClientRects();
     return seen.top <= first.top + 1 && first.bottom <= seen.bottom + 1; }"""
 SELECTED_ROUNDS = """() => [...document.querySelectorAll('[data-lane=speculative] .sd-round')]
     .flatMap((round, index) => round.hasAttribute('data-selected') ? [index] : [])"""
@@ -85,15 +87,15 @@ def test_the_microscope_shows_the_recorded_figures_and_explains_verdicts(played,
         for card, token in zip(drafted, event["round"]["drafted"], strict=True):
             assert card["verdict"] == ("rejected" if token["rejected"] else token["status"])
             words.setdefault(card["verdict"], []).append(card["words"])
-            assert recording != "rejection" or card["hasCoin"] == token["compared"]
+            assert bool(card["overlap"]) == (recording == "rejection" and token["compared"])
         assert own["verdict"] == event["round"]["emission"]["status"]
         if index == 1:
             first, of_own, tops = SECOND_ROUND[recording]
             assert [card["figures"] for card in drafted[: len(first)]] == first
             assert own["figures"] == of_own
             (own_top,) = own["tops"].values()
-            lists = drafted[0]["tops"]["q"], own_top
-            assert [" ".join(probability for _, probability in shown) for shown in lists] == tops
+            lists = drafted[0]["overlap"] or drafted[0]["tops"]["q"], own_top
+            assert [" ".join(" ".join(shown[1:]) for shown in one) for one in lists] == tops
             most_likely = pieces(events)[event["round"]["emission"]["top"][0][0]].decode()
             assert own_top[0][0] == most_likely.replace(" ", "␣")
     for verdict, parts in zip(("accepted", "rejected"), VERDICTS[recording], strict=True):

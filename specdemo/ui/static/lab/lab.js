@@ -4,6 +4,7 @@
 import { button, element, onSubmit, progressBar, rolesOf } from "../common/dom.js";
 import { OracleSection, RunOnStage, TheorySection } from "./lab_theory.js";
 import { WhatIfSection } from "./lab_what_if.js";
+import { tellJob } from "../common/page.js";
 import { GrowingLines } from "../common/ndjson.js";
 import { Chart } from "../common/plotly_chart.js";
 import { saveFile } from "../stage/share.js";
@@ -55,6 +56,7 @@ class Lab {
     this.feed(); // take the last events of the previous job first
     this.section = section;
     this.request = request;
+    tellJob("lab", "Your measurement");
     this.lines.renew();
     this.free(false);
     section.bar.begin();
@@ -72,6 +74,7 @@ class Lab {
       this.feed();
       this.section?.bar.settle();
       this.section = null;
+      tellJob("lab", null);
       this.free(true);
     });
   }
