@@ -46,7 +46,7 @@ export function overlapFigure(rows, u, label) {
     return line;
   });
   const heads = ["", "", "q", "p"].map((name) => element("b", "", name));
-  const keys = [["common", "common part: accepted"], ["target", "p − q: correction"], ["draft", "q − p: rejected"], ["drawn", "number drawn × q"]];
+  const keys = [["common", "common: accepted"], ["target", "p − q: correction"], ["draft", "q − p: rejected"], ["drawn", "number × q"]];
   const caption = element("figcaption", "", ...keys.map(([kind, words]) => element("span", "", part(kind), words)));
   return element("figure", "sd-overlap", element("div", "", ...heads), ...lines, caption);
 }
