@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from helpers.layout import resize
-from helpers.replay import Event, beginning, edited, faster, recorded, rounds
+from helpers.replay import Event, edited, faster, recorded, rounds
 from helpers.visitor import FRAMES, figures, press, run_to_end, scrub
 
 from specdemo.charts.palette import THEMES
@@ -36,7 +36,7 @@ PIXEL = """() => [...document.querySelector('.sd-live-layer').getContext('2d')
 PARTS = """() => ['.gtitle', '.legend', '.gridlayer']
     .map(part => document.querySelector(`[data-plot=race] ${part}`).getBoundingClientRect().toJSON())"""
 TOOLTIPS = """wanted => wanted ===
-    Boolean(document.querySelector('[data-plot=rates] .hoverlayer')?.childElementCount)"""
+    Boolean(document.querySelector('[data-plot=race] .hoverlayer')?.childElementCount)"""
 TALL = 1500  # the height of a page with all charts in sight
 
 
@@ -212,16 +212,18 @@ def test_the_race_of_three_lanes_has_room_for_its_lines_and_its_legend_leaves_th
 
 
 def test_a_new_run_removes_the_tooltip_of_a_chart(open_page, service):
-    service.replayed = beginning("greedy")
     page = open_page(height=TALL)
     run_to_end(page)
-    chart = page.locator("[data-plot=rates]")
-    page.wait_for_function(PLAYED, arg=["rates", len(rounds(service.replayed))])
-    box = chart.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 0.4 * box["height"])
+    page.wait_for_function(PLAYED, arg=["race", len(rounds(service.replayed))])
+    page.wait_for_function(SETTLED)
+    line = page.locator("[data-plot=race] .js-line").first.bounding_box()
+    page.mouse.move(line["x"] + line["width"] - 2, line["y"] + 2)  # the last round
     page.wait_for_function(TOOLTIPS, arg=True)
+    service.hold_at = 8
     page.evaluate("document.querySelector('#run').click()")  # by a key: the pointer stays on the chart
+    page.wait_for_selector(".sd[data-state=playing]")
     page.wait_for_function(TOOLTIPS, arg=False)
+    service.go_on()
 
 
 def test_charts_below_the_window_are_drawn_before_anybody_scrolls(open_page):
