@@ -219,7 +219,7 @@ def test_a_new_run_removes_the_tooltip_of_a_chart(open_page, service):
     line = page.locator("[data-plot=race] .js-line").first.bounding_box()
     page.mouse.move(line["x"] + line["width"] - 2, line["y"] + 2)  # the last round
     page.wait_for_function(TOOLTIPS, arg=True)
-    service.hold_at = 8
+    service.gap_s, service.hold_at = 0.05, 6
     page.evaluate("document.querySelector('#run').click()")  # by a key: the pointer stays on the chart
     page.wait_for_selector(".sd[data-state=playing]")
     page.wait_for_function(TOOLTIPS, arg=False)
