@@ -247,7 +247,7 @@ def test_ids_and_positions_out_of_range_are_refused(ids, start):
 
 # ---- linear layers ----
 
-SHAPES = [(1, 1), (3, 5), (4, 16), (7, 33), (66, 130), (5, 257)]
+SHAPES = [(1, 1), (3, 5), (4, 16), (7, 33), (66, 130), (5, 257), (3001, 33)]  # the last has several strips
 
 
 @pytest.mark.parametrize("bias", [False, True])
