@@ -56,6 +56,22 @@ def test_rows_have_every_figure_and_the_summary_every_setting(pair, tmp_path):
     assert "4 of 4" in bench.table() and "by distribution" in bench.table()
 
 
+def test_a_summary_separates_repetitive_outputs(pair, tmp_path):
+    bench = Bench(
+        PROMPTS, replace(SETTINGS, ks=[2], temperatures=[0.0], max_new_tokens=24), tmp_path / "out.json"
+    )
+    bench.run(pair)
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert all(0 < row["distinct_share"] <= 1 for row in rows)
+    for row, share in zip(rows, (1.0, 0.5, None, 0.9), strict=True):
+        row["distinct_share"] = share
+    found = {item["category"]: item for item in summary_of(rows)}
+    assert [found[name]["prompts"] for name in ("overall", "varied", "repetitive")] == [4, 2, 1]
+    assert found["repetitive"]["tau"]["median"] == rows[1]["tau"]
+    del rows[1]["distinct_share"]
+    assert "repetitive" not in {item["category"] for item in summary_of(rows)}, "all are varied or unknown"
+
+
 def test_interrupted_bench_resumes_without_repeating(pair, tmp_path, monkeypatch):
     out, calls, measure = tmp_path / "out.json", [], measuring.measured_rows
 
