@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -30,6 +31,8 @@ ROW |= {"tokens_per_s", "baseline_tokens_per_s", "speedup", "speedup_end_to_end"
 ROW |= {"alpha_drafted", "tau", "c", "v", "overhead", "identical"}
 
 
+README = Path(__file__).parents[2] / "README.md"
+BENCHMARKS = README.parent / "assets" / "benchmarks"
 PROMPTS = [Prompt(f"p{i}", "ab"[i % 2], "raw", f"text {i}") for i in range(4)]
 
 
@@ -70,6 +73,19 @@ def test_a_summary_separates_repetitive_outputs(pair, tmp_path):
     assert found["repetitive"]["tau"]["median"] == rows[1]["tau"]
     del rows[1]["distinct_share"]
     assert "repetitive" not in {item["category"] for item in summary_of(rows)}, "all are varied or unknown"
+
+
+def test_the_readme_has_the_speedups_with_and_without_repetitive_outputs():
+    shares = json.loads((BENCHMARKS / "repetition.json").read_text(encoding="utf-8"))["distinct_share"]
+    rows = json.loads((BENCHMARKS / "zen5.json").read_text(encoding="utf-8"))["rows"]
+    summary = summary_of([row | {"distinct_share": shares[row["id"]]} for row in rows])
+    for category, name in (("overall", "all"), ("varied", "varied"), ("repetitive", "repetitive")):
+        found = {item["drafter"]: item for item in summary if item["category"] == category}
+        shown = [
+            f"{found[d]['speedup']['median']:.2f}×" for d in ("draft-model", "feature-draft", "combined")
+        ]
+        line = f"| {name} | {found['combined']['prompts']} | {' | '.join(shown)} |"
+        assert line in README.read_text(encoding="utf-8")
 
 
 def test_interrupted_bench_resumes_without_repeating(pair, tmp_path, monkeypatch):
