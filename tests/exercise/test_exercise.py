@@ -15,6 +15,7 @@ FOLDER = Path(__file__).parents[2] / "assets" / "exercise"
 
 def loaded(name):
     spec = importlib.util.spec_from_file_location(f"exercise_{name}", FOLDER / f"{name}.py")
+    assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
