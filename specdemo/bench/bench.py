@@ -20,7 +20,7 @@ from specdemo.bench.measuring import (
 )
 from specdemo.bench.prompts import Prompt, Settings
 from specdemo.pairs.pair import Pair
-from specdemo.records.figures import median_run
+from specdemo.records.figures import REPETITIVE, median_run
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.output import write_text
 from specdemo.records.trace import AUTO, Rule, dump
@@ -105,11 +105,18 @@ def save_bench(
 
 
 def summary_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a summary of each setting over all its prompts, and over the prompts of each category."""
+    """Return a summary of each setting over all its prompts, over those whose outputs repeat themselves and
+    those whose outputs do not, and over the prompts of each category.
+    """
     found = []
     for setting in sorted(set(map(_setting, rows)), key=_order):
         measured = [row for row in rows if _setting(row) == setting]
         found.append(_summary(measured, "overall"))
+        known = [row for row in measured if row.get("distinct_share") is not None]
+        repetitive = [row for row in known if row["distinct_share"] < REPETITIVE]
+        if repetitive and len(repetitive) < len(known):
+            found.append(_summary([row for row in known if row not in repetitive], "varied"))
+            found.append(_summary(repetitive, "repetitive"))
         for category in sorted({row["category"] for row in measured}):
             found.append(_summary([row for row in measured if row["category"] == category], category))
     return found

@@ -13,7 +13,7 @@ from specdemo.models.execution import readable_positions
 from specdemo.pairs.hardware import played, processor_flags, versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop, encode_prompt
-from specdemo.records.figures import Totals, fold, median_run
+from specdemo.records.figures import Totals, distinct_share, fold, median_run
 from specdemo.records.limits import UserError, first_names
 from specdemo.records.pieces import inside_sentence
 from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Finish, Mode, Round, RunConfig
@@ -127,7 +127,8 @@ def measured_rows(settings: Settings, prompt: Prompt, temperature: float, pair: 
             pair.precision,
             prompt,
             runs[0].config,
-            medians([run.totals for run in runs]),
+            medians([run.totals for run in runs])
+            | {"distinct_share": distinct_share(runs[0].rounds[SPECULATIVE])},
             runs[0].calibration,
         )
         for runs in zip(*repeats, strict=True)

@@ -196,7 +196,7 @@ def _costs(found: Finding) -> Iterator[Cause]:
         if sure > 0:
             name = "overhead of the program"
             reason = f"At least {sure:.1f} ms per round are neither drafting nor verification."
-        measure = f"Time a pass of the target over {k + 1:.0f} tokens (`llama-bench -p {k + 1:.0f} -n 0`)"
+        measure = f"Time a pass of the target over {k + 1:.0f} tokens (llama-bench -p {k + 1:.0f} -n 0)"
         measure += ", and the draft alone; " if draft_ms is None else "; "
         causes.append((rest_ms, Cause(name, reason, f"{measure}what remains of a round is overhead.")))
     yield from (cause for _, cause in sorted(causes, key=lambda one: -one[0]))

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from specdemo.lab.charts import oracle_chart
+from specdemo.lab.charts import bounds_chart
 from specdemo.records.figures import tallied
 from specdemo.records.limits import UserError
-from specdemo.records.theory import oracle_length, ratio
+from specdemo.records.theory import oracle_length, perfect_speedups, ratio
 from specdemo.records.trace import SPECULATIVE, Run
 from specdemo.records.what_if import accepted_by_token, hindsight
 
@@ -16,7 +16,8 @@ def run_answer(run: Run) -> dict[str, Any]:
     Returns:
         ``point``: the run's values of the theory's parameters (``growth`` is the verification cost of each
         token after the first), and its measured and theoretical speedups;
-        ``oracle``: its speedup with the best draft length in each round, with a sentence and a chart;
+        ``oracle``: its speedup with the best draft length in each round, and with perfect drafts of the best
+        ``k``, with a sentence and a chart;
         ``what_if``: its rounds with other draft ``lengths``, the number of tokens for which these are
         ``unknown``, and the seconds of the target alone for the same text.
     """
@@ -31,6 +32,9 @@ def run_answer(run: Run) -> dict[str, Any]:
     if oracle.open_ended:
         drafts = "draft was" if oracle.open_ended == 1 else "drafts were"
         sentence += f" {oracle.open_ended} {drafts} accepted in full; a longer draft might have been better."
+    c = shape.draft_cost / shape.k
+    perfect, free = (perfect_speedups(cost, run.calibration.v)[1:] for cost in (c, 0.0))
+    assert oracle.s_cost is not None and oracle.s_oracle is not None
     # Without a baseline, or in a run too short for a speedup, the measured cost of a pass stands for it.
     measured_s = None if totals.speedup is None else ratio(totals.baseline_seconds, totals.baseline_tokens)
     alone_s = measured_s or run.calibration.step_s
@@ -38,7 +42,7 @@ def run_answer(run: Run) -> dict[str, Any]:
         "point": {
             "alpha": totals.alpha_compared,
             "k": shape.k,
-            "c": shape.draft_cost / shape.k,
+            "c": c,
             "growth": (shape.verify_cost - 1) / shape.k,
             "speedup": totals.speedup,
             "s_theory": totals.s_theory,
@@ -46,8 +50,10 @@ def run_answer(run: Run) -> dict[str, Any]:
         "oracle": {
             "s_cost": oracle.s_cost,
             "s_oracle": oracle.s_oracle,
+            "s_perfect": max(perfect),
+            "k": perfect.index(max(perfect)) + 1,
             "sentence": sentence,
-            "chart": oracle_chart(oracle),
+            "chart": bounds_chart(oracle.s_cost, oracle.s_oracle, perfect, free),
         },
         "what_if": {
             "lengths": [length._asdict() for length in hindsight(run, totals, run.calibration)],

@@ -1,6 +1,5 @@
 """The lab's charts: theory, sweeps, contrasts, batches, best draft lengths."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +30,6 @@ from specdemo.lab.points import (
     ThroughputPoint,
 )
 from specdemo.records.limits import MAX_K
-from specdemo.records.theory import OracleLength
 
 
 def theory_chart() -> Themed:
@@ -229,26 +227,27 @@ def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
     return themed(draw)
 
 
-def oracle_chart(oracle: OracleLength) -> Themed:
-    """Draw a histogram of the best draft length of each round."""
+def bounds_chart(measured: float, best: float, perfect: Sequence[float], free: Sequence[float]) -> Themed:
+    """Draw a run's estimated speedup, and with better drafts: of the best lengths, perfect, perfect and free.
+
+    ``perfect`` and ``free`` have the speedup of each draft length, from 1.
+    """
+    lengths = list(range(1, len(perfect) + 1))
 
     def draw(colours: Palette) -> go.Figure:
-        exact, whole = Counter(), Counter()
-        for length, is_whole in zip(oracle.lengths, oracle.whole, strict=True):
-            (whole if is_whole else exact)[length] += 1
-        lengths = list(range(max(oracle.lengths, default=0) + 1))
         figure = go.Figure()
-        for uid, name, counts, marker in (
-            ("exact", "exactly this long", exact, filling(colours.accepted)),
-            ("whole", "at least this long", whole, filling(colours.bonus, "/")),
+        for uid, name, speedups, line in (
+            ("free", "perfect, free", free, {"color": colours.muted, "dash": "dot"}),
+            ("perfect", "perfect", perfect, {"color": colours.bonus, "dash": "dash"}),
+            ("best", "best lengths", [best] * len(lengths), {"color": colours.corrected, "dash": "dashdot"}),
+            ("measured", "as drafted", [measured] * len(lengths), {"color": colours.accepted}),
         ):
-            hover = f"k %{{x}} {name}: %{{y}} rounds<extra></extra>"
-            counted = [counts[length] for length in lengths]
-            figure.add_bar(uid=uid, name=name, x=lengths, y=counted, marker=marker, hovertemplate=hover)
-        figure.update_layout(frame("Best draft length of each round", colours) | {"hovermode": "closest"})
-        figure.update_layout(barmode="stack", bargap=0.18)
-        figure.update_xaxes(axis_of("draft length", colours), dtick=1, tickformat="d", showgrid=False)
-        return figure.update_yaxes(axis_of("rounds", colours), tickformat="d", rangemode="tozero")
+            found = curve(uid, name, f"%{{y:.2f}}× {name}", line)
+            figure.add_trace(found.update(x=lengths, y=speedups))
+        figure.update_layout(frame("Estimated speedup with better drafts", colours))
+        figure.add_hline(y=1, line=alone_style(colours))
+        figure.update_xaxes(axis_of("draft length k of perfect drafts", colours), dtick=1, tickformat="d")
+        return figure.update_yaxes(axis_of("", colours), ticksuffix="×", rangemode="tozero")
 
     return themed(draw)
 

@@ -62,6 +62,15 @@ READINGS = {
         "text, the acceptance rate rises or falls. In both cases, the text no longer follows the target's "
         "distribution."
     ),
+    SampledBy.RAW_Q: (
+        "The draft is drawn with temperature and top-k, but verified with q before both, as some parts of "
+        "transformers 5 did. That q is too small for the drawn tokens, so they are accepted too often. You "
+        "would notice a higher acceptance rate, and texts that lean toward the draft model."
+    ),
+    SampledBy.MATCHING_GREEDY: (
+        "The draft's most likely token is accepted whenever it is also the target's most likely token, even "
+        "while sampling. You would notice less varied texts: at such places, the temperature has no effect."
+    ),
 }
 WHY = (
     "In other libraries, the number of tokens in a pass decides the order in which sums are added. So a pass "

@@ -68,6 +68,8 @@ class Control(StrEnum):
     NO_RESIDUAL = "no-residual"
     BLOCK_COINS = "block-coins"
     TYPICAL = "typical"
+    RAW_Q = "raw-q"
+    MATCHING_GREEDY = "matching-greedy"
 
 
 class SampledBy(StrEnum):
@@ -78,6 +80,8 @@ class SampledBy(StrEnum):
     NO_RESIDUAL = Control.NO_RESIDUAL
     BLOCK_COINS = Control.BLOCK_COINS
     TYPICAL = Control.TYPICAL
+    RAW_Q = Control.RAW_Q
+    MATCHING_GREEDY = Control.MATCHING_GREEDY
 
     @property
     def control(self) -> Control | None:

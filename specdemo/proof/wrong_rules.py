@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from specdemo.engine.drafter import Draft
+from specdemo.engine.drafter import Draft, Pick
 from specdemo.engine.rules import BlockRule, RejectionRule
 from specdemo.engine.sampling import probabilities, residual
 from specdemo.engine.verdicts import Verdict
@@ -64,6 +64,39 @@ class WrongTypical(RejectionRule):
         return p, residual(p, q)[1]
 
 
+class WrongRawQ(RejectionRule):
+    """Wrong on purpose: q is not the distribution that the draft was drawn from.
+
+    Drafts are drawn with temperature, top-k and top-p, but verified with the softmax of the raw logits, as in
+    some candidate generators of transformers 5 (issue 47932).
+    """
+
+    def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
+        picked = super().pick(logits, where, uniform, id_map)
+        return picked._replace(probs=probabilities(logits))
+
+
+class WrongMatchingGreedy(RejectionRule):
+    """Wrong on purpose: greedy drafts are accepted if they are the target's most likely token, at any T.
+
+    Only where they are not, a token is drawn from p. So the most likely tokens come too often.
+    """
+
+    def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
+        best = logits.max(-1, keepdim=True).indices
+        return Pick(best, torch.zeros_like(probabilities(logits)).scatter_(-1, best, 1.0))
+
+    def verify(self, draft: Draft, logits: Tensor, position: int | Tensor) -> Verdict:
+        self._highest = probabilities(self.warped(logits[: len(draft)])).max(-1).values
+        return super().verify(draft, logits, position)
+
+    def keeps(self, p: Tensor, q: Tensor, uniforms: Tensor) -> Tensor:
+        return p == self._highest
+
+    def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        return p, residual(p, q)[1]
+
+
 def wrong_rule_for(control: Control, config: RunConfig, device: torch.device) -> RejectionRule:
     match control:
         case Control.ACCEPT_EVERYTHING:
@@ -74,3 +107,7 @@ def wrong_rule_for(control: Control, config: RunConfig, device: torch.device) ->
             return WrongBlockCoins(config, device)
         case Control.TYPICAL:
             return WrongTypical(config, device)
+        case Control.RAW_Q:
+            return WrongRawQ(config, device)
+        case Control.MATCHING_GREEDY:
+            return WrongMatchingGreedy(config, device)

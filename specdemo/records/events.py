@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from specdemo.records.figures import Tally, Totals, accepted_repeats, fold
+from specdemo.records.figures import Tally, Totals, distinct_share, fold
 from specdemo.records.sentences import (
     Doubt,
     badge,
@@ -110,8 +110,8 @@ class RunLog:
         speedups = sorted(speedup for speedup in (totals.speedup, *others) if speedup is not None)
         if watched is None or watched.rounds:
             sentence = closing_sentence(totals, finish, config, self._blank.calibration)
-            repeated = accepted_repeats(self._rounds[SPECULATIVE])
-            more = remarks(totals, finish, repeated, trusted, speedups)
+            distinct = distinct_share(self._rounds[SPECULATIVE])
+            more = remarks(totals, finish, distinct, trusted, speedups)
             # This program cannot know if another program's sampling is exact, so it shows no badge for it.
             verdict = badge(totals, config.rule) if watched is None or config.rule is Rule.GREEDY else None
         else:

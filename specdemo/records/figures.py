@@ -196,8 +196,11 @@ def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calib
     return tally
 
 
-REPEATED = 4
-"""The length of the shortest repetition that ``accepted_repeats`` counts."""
+GRAM = 4
+"""Tokens in each of the runs of tokens that ``distinct_share`` counts."""
+MIN_GRAMS = 16
+REPETITIVE = 0.9
+"""A text in which a smaller share of the runs of tokens is distinct repeats itself."""
 
 
 def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -206,23 +209,14 @@ def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return sorted(known, key=lambda run: run["speedup"])[(len(known) - 1) // 2] if known else {}
 
 
-def accepted_repeats(rounds: Iterable[Round]) -> int:
-    """Return the number of accepted draft tokens in repeated text.
+def distinct_share(rounds: Iterable[Round]) -> float | None:
+    """Return distinct ÷ all runs of ``GRAM`` tokens in the output; None for a short output.
 
-    Such a token and the ``REPEATED`` − 1 tokens before it occur in the same order earlier in the output. The
-    prompt does not count, because lookup drafters are meant to copy from it.
+    The prompt does not count, because lookup drafters are meant to copy from it.
     """
-    repeats = 0
-    latest: tuple[int, ...] = ()
-    seen: set[tuple[int, ...]] = set()
-    for round_ in rounds:
-        own = len(round_.emitted) - (round_.emission is not None)
-        for index, token in enumerate(round_.emitted):
-            latest = (*latest, token)[-REPEATED:]
-            repeats += index < own and latest in seen
-            if len(latest) == REPEATED:
-                seen.add(latest)
-    return repeats
+    ids = [token for round_ in rounds for token in round_.emitted]
+    grams = list(zip(*(ids[start:] for start in range(GRAM)), strict=False))
+    return len(set(grams)) / len(grams) if len(grams) >= MIN_GRAMS else None
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:

@@ -6,13 +6,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from specdemo.records.drafter_kinds import KINDS
-from specdemo.records.figures import Totals
+from specdemo.records.figures import REPETITIVE, Totals
 from specdemo.records.spread import Spread
 from specdemo.records.theory import best_length, is_slower
 from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
-
-MIN_REPEATED_TOKENS = 16
-"""Accepted draft tokens in repeated text that a run needs before its sentence mentions them."""
 
 
 class Badge(NamedTuple):
@@ -92,11 +89,15 @@ def doubt(totals: Totals, trusted: Spread | None, speedups: Sequence[float] = ()
 
 
 def remarks(
-    totals: Totals, finish: Finish | None, repeated: int, trusted: Spread | None, speedups: Sequence[float]
+    totals: Totals,
+    finish: Finish | None,
+    distinct: float | None,
+    trusted: Spread | None,
+    speedups: Sequence[float],
 ) -> str:
     """Return sentences about what else decides how to read the figures; empty if there is nothing.
 
-    ``repeated`` is the number from ``figures.accepted_repeats``; ``speedups`` are those of all measured runs.
+    ``distinct`` is the share from ``figures.distinct_share``; ``speedups`` are those of all measured runs.
     """
     doubted = doubt(totals, trusted, speedups)
     sentences = []
@@ -115,8 +116,8 @@ def remarks(
         sentences.append(DOUBTS[doubted])
     if finish is not Finish.STOPPED:
         sentences += _order_of_ends(totals)
-    if repeated >= MIN_REPEATED_TOKENS and 2 * repeated > sum(totals.accepted_by_position):
-        sentences.append("Most accepted tokens repeat earlier output, which is easy to predict.")
+    if distinct is not None and distinct < REPETITIVE and totals.passes_saved:
+        sentences.append("The output repeats itself, which is easy to predict and raises the speedup.")
     return " ".join(sentences)
 
 

@@ -103,6 +103,11 @@ def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLe
     return OracleLength(tuple(lengths), tuple(whole), ratio(tokens, cost), ratio(tokens, oracle_cost))
 
 
+def perfect_speedups(c: float, v: Sequence[float]) -> list[float]:
+    """Return the speedup of each k from 0 to len(v) − 1 if the target accepted all draft tokens."""
+    return [theoretical_speedup(1.0, RoundShape(k, k * c, cost)) for k, cost in enumerate(v)]
+
+
 def pass_cost(v: Sequence[float], k: float) -> float:
     """Return v(k + 1) for a fractional k, interpolated linearly between whole numbers."""
     below = int(k)

@@ -15,7 +15,7 @@ from specdemo.engine.race import race
 from specdemo.engine.speculate import never
 from specdemo.records.drafter_kinds import SERVER
 from specdemo.records.events import STOPPED, Event, RunLog
-from specdemo.records.figures import fold
+from specdemo.records.figures import distinct_share, fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import (
     AUTO,
@@ -242,7 +242,8 @@ def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature
             raise UserError(NO_ROUNDS)
         engine = run.watched.engine
         totals.append(fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, None))
-    return [row_of(engine, "unknown", prompt, run.config, medians(totals), None)]
+    figures = medians(totals) | {"distinct_share": distinct_share(run.lanes[SPECULATIVE].rounds)}
+    return [row_of(engine, "unknown", prompt, run.config, figures, None)]
 
 
 class _Lane:

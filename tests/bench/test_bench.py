@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -30,6 +31,8 @@ ROW |= {"tokens_per_s", "baseline_tokens_per_s", "speedup", "speedup_end_to_end"
 ROW |= {"alpha_drafted", "tau", "c", "v", "overhead", "identical"}
 
 
+README = Path(__file__).parents[2] / "README.md"
+BENCHMARKS = README.parent / "assets" / "benchmarks"
 PROMPTS = [Prompt(f"p{i}", "ab"[i % 2], "raw", f"text {i}") for i in range(4)]
 
 
@@ -54,6 +57,35 @@ def test_rows_have_every_figure_and_the_summary_every_setting(pair, tmp_path):
     assert overall["speedup"]["q1"] <= overall["speedup"]["median"] <= overall["speedup"]["q3"]
     assert saved["environment"]["precision"] == "fp32"
     assert "4 of 4" in bench.table() and "by distribution" in bench.table()
+
+
+def test_a_summary_separates_repetitive_outputs(pair, tmp_path):
+    bench = Bench(
+        PROMPTS, replace(SETTINGS, ks=[2], temperatures=[0.0], max_new_tokens=24), tmp_path / "out.json"
+    )
+    bench.run(pair)
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert all(0 < row["distinct_share"] <= 1 for row in rows)
+    for row, share in zip(rows, (1.0, 0.5, None, 0.9), strict=True):
+        row["distinct_share"] = share
+    found = {item["category"]: item for item in summary_of(rows)}
+    assert [found[name]["prompts"] for name in ("overall", "varied", "repetitive")] == [4, 2, 1]
+    assert found["repetitive"]["tau"]["median"] == rows[1]["tau"]
+    del rows[1]["distinct_share"]
+    assert "repetitive" not in {item["category"] for item in summary_of(rows)}, "all are varied or unknown"
+
+
+def test_the_readme_has_the_speedups_with_and_without_repetitive_outputs():
+    shares = json.loads((BENCHMARKS / "repetition.json").read_text(encoding="utf-8"))["distinct_share"]
+    rows = json.loads((BENCHMARKS / "zen5.json").read_text(encoding="utf-8"))["rows"]
+    summary = summary_of([row | {"distinct_share": shares[row["id"]]} for row in rows])
+    for category, name in (("overall", "all"), ("varied", "varied"), ("repetitive", "repetitive")):
+        found = {item["drafter"]: item for item in summary if item["category"] == category}
+        shown = [
+            f"{found[d]['speedup']['median']:.2f}×" for d in ("draft-model", "feature-draft", "combined")
+        ]
+        line = f"| {name} | {found['combined']['prompts']} | {' | '.join(shown)} |"
+        assert line in README.read_text(encoding="utf-8")
 
 
 def test_interrupted_bench_resumes_without_repeating(pair, tmp_path, monkeypatch):

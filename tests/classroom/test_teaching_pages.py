@@ -124,6 +124,10 @@ def test_named_recordings_lessons_and_buttons_exist():
     lessons = re.findall(r"<h2>(.*?)</h2>", LESSONS)
     assert re.findall(r"<h2>\d\. (.*?)</h2>", WORKSHEET)[:6] == lessons[:6]
     assert set(re.findall(r"[Ll]esson “(.*?)”", PLAN)) == set(lessons[:6])
+    assert all(
+        (Path(__file__).parents[2] / name).is_file()
+        for name in re.findall(r"<code>(assets/.*?)</code>", PLAN)
+    )
     buttons = set(re.findall(r'"press">([^›→]{5,}?)</b>', PLAN))
     texts = "".join(
         path.read_text(encoding="utf-8") for path in STATIC.rglob("*.*") if path.suffix in (".html", ".js")

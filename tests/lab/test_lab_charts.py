@@ -14,8 +14,8 @@ from specdemo.charts.palette import THEMES
 from specdemo.charts.stage import skeletons
 from specdemo.lab.answers import run_answer
 from specdemo.lab.charts import (
+    bounds_chart,
     contrast_chart,
-    oracle_chart,
     sweep_chart,
     theory_chart,
     throughput_chart,
@@ -25,7 +25,6 @@ from specdemo.lab.points import HELPS, HURTS, ContrastPoint, SweepPoint, Through
 from specdemo.records import recordings
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.theory import (
-    OracleLength,
     RoundShape,
     best_length,
     break_even_alpha,
@@ -56,7 +55,7 @@ DRAWN = {
     "sweep": sweep_chart(POINTS, "Draft length", "draft length k", SPOTS),
     "contrast": contrast_chart(SIDES),
     "throughput": throughput_chart(BATCHES),
-    "oracle": oracle_chart(OracleLength((0, 3, 0, 1, 3), (False, True, False, False, False), 1.1, 1.4)),
+    "bounds": bounds_chart(1.1, 1.4, [1.8, 2.4, 2.9], [2.0, 2.9, 3.6]),
     **{name: {theme: STAGE[theme][name] for theme in THEMES} for name in STAGE["light"]},
 }
 EMPTY = (sweep_chart([], "Title", "axis", []), contrast_chart([]), throughput_chart([]))
@@ -185,11 +184,16 @@ def test_throughput_shows_speedup_and_verification_cost_by_batch_size():
     assert any("v(4)" in note["text"] for note in figure["layout"]["annotations"])
 
 
-def test_the_oracle_counts_rounds_by_their_best_length():
-    exact, whole = (by_uid(DRAWN["oracle"]["light"])[uid] for uid in ("exact", "whole"))
-    assert exact["x"] == whole["x"] == [0, 1, 2, 3]
-    assert (exact["y"], whole["y"]) == ([2, 1, 0, 1], [0, 0, 0, 1])
-    assert exact["marker"]["pattern"]["shape"] != whole["marker"]["pattern"]["shape"]
+def test_the_bounds_of_better_drafts_are_drawn_by_draft_length():
+    drawn = by_uid(DRAWN["bounds"]["light"])
+    assert [(uid, trace["y"]) for uid, trace in drawn.items()] == [
+        ("free", [2.0, 2.9, 3.6]),
+        ("perfect", [1.8, 2.4, 2.9]),
+        ("best", [1.4] * 3),
+        ("measured", [1.1] * 3),
+    ]
+    assert all(trace["x"] == [1, 2, 3] for trace in drawn.values())
+    assert len({trace["line"].get("dash") for trace in drawn.values()}) == 4
 
 
 def test_answers_for_a_run_follow_from_its_totals_and_rounds():
@@ -204,7 +208,12 @@ def test_answers_for_a_run_follow_from_its_totals_and_rounds():
     assert best["s_oracle"] > best["s_cost"] == pytest.approx(run.totals["s_cost"])
     assert f"{oracle.lengths.count(0)} of {len(oracle.lengths)} rounds" in best["sentence"]
     assert f"{oracle.open_ended} drafts were accepted in full" in best["sentence"]
-    assert sum(sum(trace["y"]) for trace in best["chart"]["light"]["data"]) == len(oracle.lengths)
+    v, drawn = run.calibration.v, by_uid(best["chart"]["light"])
+    assert drawn["perfect"]["y"] == pytest.approx(
+        [(k + 1) / (k * point["c"] + v[k]) for k in range(1, len(v))]
+    )
+    assert drawn["free"]["y"] == pytest.approx([(k + 1) / v[k] for k in range(1, len(v))])
+    assert best["s_cost"] < best["s_oracle"] < best["s_perfect"] == drawn["perfect"]["y"][best["k"] - 1]
     assert [length["k"] for length in what_if["lengths"]] == list(range(13))
     assert what_if["unknown"] == accepted_by_token(rounds).count(None)
     seconds = sum(count * sum(times) for count, *times in what_if["lengths"][0]["expected"])

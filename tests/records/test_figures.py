@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdemo.records.figures import Tally, accepted_repeats, first_difference, fold
+from specdemo.records.figures import Tally, distinct_share, first_difference, fold
 from specdemo.records.sentences import badge, draft_divergence_sentence
 from specdemo.records.theory import RoundShape, theoretical_speedup
 from specdemo.records.trace import (
@@ -140,12 +140,8 @@ def test_there_is_no_speedup_before_both_lanes_have_eight_tokens():
     assert None not in (short.tau, short.alpha_compared, short.tokens_per_s)
 
 
-def test_accepted_tokens_in_repeated_text_are_counted():
-    first = written(0, 1, 2, 3, 4, 5)  # without drafts
-    assert accepted_repeats([*first, round_(6, 4, 4, start=0)]) == 1, "0 1 2 3, but not 5 0 1 2"
-    assert accepted_repeats([*first, round_(6, 5, 6, start=0)]) == 2, "the emission is no draft token"
-    assert accepted_repeats([*written(*range(4)), *written(*range(4))]) == 0
-    inside = [round_(index, 1, 1, start=7, own=False) for index in (5, 6)]
-    loop = [*written(7, 7, 7, 7), round_(4, 0, 1, start=7), *inside]
-    assert accepted_repeats(loop) == 2
-    assert accepted_repeats([]) == 0
+def test_the_share_of_distinct_runs_of_four_tokens():
+    assert distinct_share(written(*range(19))) == 1
+    assert distinct_share(written(*[1, 2, 3, 4] * 5)) == 4 / 17
+    assert distinct_share(written(*range(18))) is None, "too short"
+    assert distinct_share([round_(6, 4, 4, start=0), *written(*range(5, 20))]) == 1, "corrected tokens count"

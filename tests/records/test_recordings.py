@@ -69,4 +69,4 @@ def test_a_replayed_run_that_repeats_its_text_says_so(times):
     run = recordings.load("days")
     rounds = run.lanes[SPECULATIVE].rounds * times
     *_, end = replay_events(replace(run, lanes={SPECULATIVE: Lane(rounds)}))
-    assert ("repeat earlier output" in end["remarks"]) == (times == 3)
+    assert ("output repeats itself" in end["remarks"]) == (times == 3)

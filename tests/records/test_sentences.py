@@ -98,8 +98,8 @@ def test_a_run_without_drafts_has_a_reason(config, why):
     assert sentence(replace(UNDRAFTED, speedup=1.01), config) == f"Same text at 1.01× the speed, {passes}"
 
 
-def remarked(totals=TOTALS, finish=Finish.LENGTH, repeated=0, trusted=None, speedups=(1.594,)) -> str:
-    return remarks(totals, finish, repeated, trusted, speedups)
+def remarked(totals=TOTALS, finish=Finish.LENGTH, distinct=None, trusted=None, speedups=(1.594,)) -> str:
+    return remarks(totals, finish, distinct, trusted, speedups)
 
 
 def test_remarks_say_what_the_speedup_leaves_out_and_how_often_it_was_measured():
@@ -139,9 +139,7 @@ def test_texts_of_different_lengths_explain_which_lane_ends_first(totals, end_to
     assert (f" The speculative lane ends {order}" in text) if order else (" lane ends " not in text)
 
 
-@pytest.mark.parametrize(
-    ("repeats", "accepted", "mentioned"), [(16, 31, True), (16, 32, False), (15, 15, False), (40, 40, True)]
-)
-def test_a_run_that_mostly_repeats_itself_says_so(repeats, accepted, mentioned):
-    text = remarked(replace(TOTALS, accepted_by_position=(accepted - 9, 9)), repeated=repeats)
-    assert bool(text) == mentioned == ("repeat earlier output" in text)
+@pytest.mark.parametrize(("distinct", "mentioned"), [(None, False), (1.0, False), (0.9, False), (0.89, True)])
+def test_a_run_that_repeats_itself_says_so_next_to_its_speedup(distinct, mentioned):
+    assert ("The output repeats itself" in remarked(distinct=distinct)) == mentioned
+    assert remarked(UNDRAFTED, distinct=distinct) == "", "no draft token gained from it"

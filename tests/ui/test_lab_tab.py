@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,11 @@ def test_the_last_run_is_a_star_sets_the_sliders_and_has_best_lengths(open_page,
     page.click("[data-role=ask-oracle]")
     page.wait_for_selector("[data-role=oracle-chart].js-plotly-plot")
     assert page.inner_text("[data-role=oracle-cost]") == f"{totals['s_cost']:.2f}×"
-    assert float(page.inner_text("[data-role=oracle-best]")[:-1]) > totals["s_cost"]
+    best, perfect = (
+        float(page.inner_text(f"[data-role=oracle-{part}]")[:-1]) for part in ("best", "perfect")
+    )
+    assert totals["s_cost"] < best < perfect
+    assert re.fullmatch(r".* perfect drafts, k = \d+", page.inner_text("[data-role=oracle-perfect-label]"))
 
 
 @pytest.mark.slow

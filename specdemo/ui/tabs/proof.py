@@ -45,6 +45,8 @@ RULES = [
     ("No residual (wrong)", str(SampledBy.NO_RESIDUAL)),
     ("Block verification, wrong random numbers", str(SampledBy.BLOCK_COINS)),
     ("Typical acceptance (lossy)", str(SampledBy.TYPICAL)),
+    ("A q from before top-k (wrong)", str(SampledBy.RAW_Q)),
+    ("Matching greedy drafts (wrong)", str(SampledBy.MATCHING_GREEDY)),
 ]
 
 
@@ -113,9 +115,9 @@ def proof_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[
         decodes at temperature 0 with a growing cache and torch's own kernels, as other libraries do, so that
         texts may differ. "distribution" compares two samples of ``draws`` short continuations of ``prompt``,
         one with and one without drafts. ``rule`` is the verification rule of the sample with drafts:
-        "true-rule", or one of the deliberately wrong rules "accept-everything", "no-residual", "block-coins"
-        and "typical". A proof ignores the settings that it does not need. ``pair`` is the name of the models,
-        if there are several.
+        "true-rule", or one of the deliberately wrong rules "accept-everything", "no-residual", "block-coins",
+        "typical", "raw-q" and "matching-greedy". A proof ignores the settings that it does not need. ``pair``
+        is the name of the models, if there are several.
         """
         sampling = {"temperature": temperature, "draws": draws, "rule": rule}
         settings = {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}

@@ -140,7 +140,7 @@ export function runWords({ alpha, k, c, speedup, s_theory: theory }, { source, m
   return `The star marks ${source}: ${settings}, ${raced}theoretical speedup ${times(theory)}.`;
 }
 
-/** The section that shows the run with the best length of each draft, known in hindsight. */
+/** The section that shows the run with better drafts: of the best lengths, known in hindsight, and with perfect ones. */
 export class OracleSection {
   constructor(node, base, run) {
     this.roles = rolesOf(node);
@@ -158,6 +158,8 @@ export class OracleSection {
       roles["oracle-figures"].hidden = false;
       roles["oracle-cost"].textContent = times(answer.oracle.s_cost);
       roles["oracle-best"].textContent = times(answer.oracle.s_oracle);
+      roles["oracle-perfect"].textContent = times(answer.oracle.s_perfect);
+      roles["oracle-perfect-label"].textContent = `estimated speedup with perfect drafts, k = ${answer.oracle.k}`;
       await this.chart.show(answer.oracle.chart);
     } catch (error) {
       roles["oracle-told"].textContent = error.message;
