@@ -1,6 +1,7 @@
 // Greedy decoding with drafts: engine/speculate.py and engine/race.py for a browser. All times are in seconds.
 
 import { secondsOf } from "./figures.js";
+import { FixedLength } from "./lengths.js";
 import { quantile, scatter } from "./spread.js";
 import { BASELINE, SPECULATIVE } from "../stage/trace.js";
 
@@ -134,8 +135,8 @@ export function* speculate({ target, draft, promptIds, maxNewTokens, eosIds, len
 /** The lanes of a run, the baseline without drafts. */
 export function lanesOf(passes, { length, ...run }) {
   const [target, draft, alone] = [SPECULATIVE, "draft", BASELINE].map((lane) => new Model(passes, lane));
-  const none = { start: () => 0, observe() {}, timed() {} };
-  return { [SPECULATIVE]: speculate({ target, draft, length, ...run }), [BASELINE]: speculate({ target: alone, length: none, ...run }) };
+  const baseline = speculate({ target: alone, length: new FixedLength(0), ...run });
+  return { [SPECULATIVE]: speculate({ target, draft, length, ...run }), [BASELINE]: baseline };
 }
 
 /** Advance the lane with the fewest seconds so far, again and again; yield its name and what it yields. */

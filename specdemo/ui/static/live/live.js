@@ -3,11 +3,11 @@
 import { onSubmit, rolesOf } from "../common/dom.js";
 import { stageOfPage } from "../stage/stage.js";
 
+const READY_MS = 10_000; // after it, a run does not wait for the service worker
 const form = document.getElementById("live");
 const [run, stop] = ["run", "stop"].map((id) => document.getElementById(id));
 const roles = rolesOf(form);
 const base = new URL(form.dataset.files, document.baseURI).href;
-stageOfPage().source.repeat.dataset.only = "live"; // a server measures a run several times
 const isReady = offline(); // later visits find the page and its modules in this browser
 let worker = null;
 let lines = "";
@@ -33,12 +33,13 @@ async function start() {
   setRunning(true);
   lines = "";
   show({ type: "progress", text: "Loading the models", fraction: 0 });
-  await isReady;
+  await Promise.race([isReady, new Promise((done) => setTimeout(done, READY_MS))]);
   if (!worker) openWorker();
   worker.postMessage({ type: "run", base, config });
 }
 
 function openWorker() {
+  stageOfPage().source.repeat.dataset.only = "live"; // a server measures a run several times
   worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
   worker.onmessage = ({ data }) => {
     if (data.lines) feed(data.lines);
@@ -83,8 +84,10 @@ function aboutWords({ threads, isKept }) {
 /** Keep the files of the page for visits without a network, and get the headers that threads need; see offline.js. */
 async function offline() {
   try {
+    const isKept = Boolean(navigator.serviceWorker.controller);
     await navigator.serviceWorker.register(new URL("../../offline.js", import.meta.url));
     await navigator.serviceWorker.ready;
+    if (isKept) return;
     const loaded = performance.getEntriesByType("resource").map(({ name }) => name);
     await Promise.all([location.href, ...loaded].map((address) => fetch(address).catch(() => null)));
   } catch {

@@ -14,13 +14,13 @@ addEventListener("fetch", (event) => {
 });
 
 async function answer(request) {
-  const kept = await caches.open(CACHE);
+  const kept = await caches.open(CACHE).catch(() => null);
   try {
     const response = await fetch(request);
-    if (response.ok) await kept.put(request, response.clone());
-    return isolated(response);
+    if (response.ok) await kept?.put(request, response.clone()).catch(() => null); // the disk may be full
+    return response.status ? isolated(response) : response; // a redirection has no status
   } catch (error) {
-    const found = await kept.match(request, { ignoreSearch: true });
+    const found = await kept?.match(request, { ignoreSearch: true });
     if (!found) throw error;
     return isolated(found);
   }
