@@ -53,10 +53,13 @@ const { tokenizer, tokenizer_config: config } = JSON.parse(readFileSync(`${files
 const { chat: [before, after] } = JSON.parse(readFileSync(`${files}/pair.json`));
 const made = new Tokenizer(tokenizer, config);
 const encoded = (text, isRaw) => made.encode(text, { add_special_tokens: isRaw }).ids;
-console.log(JSON.stringify(prompts.map((prompt) => [encoded(before + prompt + after, false), encoded(prompt, true)])));
+const both = (prompt) => [encoded(before + prompt + after, false), encoded(prompt, true)];
+console.log(JSON.stringify(prompts.map(both)));
 """
 ENDED = ".sd[data-state=ended]"
-FILE = "() => import('./specdemo-static/stage/stage.js').then((it) => JSON.stringify(it.stageOfPage().trace.file()))"
+FILE = """async () => {
+    const { stageOfPage } = await import('./specdemo-static/stage/stage.js');
+    return JSON.stringify(stageOfPage().trace.file()); }"""
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
