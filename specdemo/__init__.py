@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # slower. Short spins cost nothing on a quiet machine. OpenMP reads this variable when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["StreamDecoder", "UserError", "compare", "load_pair", "speculate"]
 
 _HOMES = {

@@ -26,14 +26,18 @@ from specdemo.ui.http.sharing import PICTURE
 
 ROOT = Path(__file__).parent.parent
 SPECDEMO = ROOT / "specdemo"
-DOCUMENTS = [ROOT / "README.md", *SPECDEMO.rglob("README.md"), *(ROOT / "assets").rglob("README.md")]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *SPECDEMO.rglob("README.md"),
+    *(ROOT / "assets").rglob("README.md"),
+]
 RETIRED = "guess is right|guesses|place in the queue|tells|told|good rows|as far as both|at hand|leftover"
 RETIRED += "|parting|Put it away|Sum the lesson up"
 """Terms that readers did not understand; the glossary in ``specdemo/README.md`` has those in use."""
 OTHER_PROGRAMS = {"--index-url", "--per-request-spec-decode-metrics"}
 """Options in the documents that are not ours."""
 OURS = {"specdemo", "python", "python3", "pip", "."}
-OTHERS = {"cd", "docker", "git", "hf", "pipx", "uvx"}
+OTHERS = {"cd", "docker", "git", "hf", "node", "pipx", "uvx"}
 VOCAB = 7
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -20,7 +20,7 @@ from specdemo.records.limits import UserError, flag, integer, number, require_kn
 IDLE_S = 600.0
 # The maximum time between two writes to a stream. Proxies close silent streams, and a closed connection is
 # noticed only when something is written to it.
-KEEP_ALIVE_S = 10.0
+KEEP_ALIVE_S = 2.0
 # The maximum time that a poll waits for a message; proxies often end a request after 30 seconds.
 POLL_S = 20.0
 MAX_NUMBER = 2**53

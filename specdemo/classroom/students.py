@@ -17,7 +17,7 @@ MAX_KNOWN = 2_000
 MAX_STREAMS = 3
 MAX_BUCKETS = 10_000
 # A student counts as absent after this time without a stream; pages that poll have short gaps.
-ABSENT_S = 3.0
+ABSENT_S = 2.0
 # The rate limits of one student: of answers and drafts, and of streams and polls.
 POSTS_PER_S, POST_BURST = 1.0, 5
 READS_PER_S, READ_BURST = 4.0, 20

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import specdemo.service  # noqa: F401  (before any other library)
 from specdemo import __version__
-from specdemo.cli import bench, fetch, generate, lab, prove, replay, serve, site, train, watch, write
+from specdemo.cli import bench, explain, fetch, generate, lab, prove, replay, serve, site, train, watch, write
 from specdemo.cli.exits import TERMINATED, exit_status
 
-COMMANDS = (serve, generate, replay, site, fetch, write, train, bench, watch, prove, lab)
+COMMANDS = (serve, generate, replay, site, fetch, write, train, bench, watch, prove, lab, explain)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

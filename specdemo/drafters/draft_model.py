@@ -1,6 +1,7 @@
 """The drafter that runs a small language model. On GPUs, its steps are replayed from a CUDA graph."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.drafters.recorded_steps import launch_steps
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft, write_most_likely
 from specdemo.models.fused_execution import GraphedExecution, Recorder
 from specdemo.models.runtime import MAX_ROWS, ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT_MODEL
@@ -116,6 +117,10 @@ class DraftModelDrafter(Drafter):
         missing = torch.tensor(text[runtime.length :], dtype=torch.long, device=runtime.device)
         if self._loop is not None:
             return self._loop.draft(missing, length)
+
+        if rule.picks_best and isinstance(runtime, ModelRuntime) and runtime.is_compiled:
+            run = partial(runtime.write, missing)
+            return write_most_likely(run, length, runtime.id_map, runtime.device, DRAFT_MODEL)
 
         def step(previous: Tensor | None) -> Tensor:
             return runtime.forward(missing if previous is None else previous)[-1]

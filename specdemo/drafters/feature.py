@@ -1,6 +1,7 @@
 """The drafter that runs a feature draft: a head on the target's hidden states (``models.feature_draft``)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.drafters.recorded_steps import launch_steps
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft, write_most_likely
 from specdemo.models.feature_draft import FeatureRuntime
 from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.drafter_kinds import FEATURE_DRAFT
@@ -49,6 +50,12 @@ class FeatureDrafter(Drafter):
         self._true_pairs = known
         if known == 0:
             return empty_draft(self._draft.device)
+        write: Any = getattr(draft, "write", None)
+        if rule.picks_best and write is not None:
+            new = self._ids(text[draft.length + 1 :])
+            features = self._target.features(draft.length, known)
+            run = partial(write, features, new)
+            return write_most_likely(run, length, draft.id_map, draft.device, FEATURE_DRAFT)
         state = torch.empty(0)
 
         def step(previous: Tensor | None) -> Tensor:

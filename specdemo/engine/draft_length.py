@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specdemo.engine.running_costs import RunningCosts
-from specdemo.engine.sampling import NO_NUMBERS, probabilities
+from specdemo.engine.sampling import NO_NUMBERS, highest_probability
 from specdemo.records.limits import MAX_K
 from specdemo.records.theory import best_round, tokens_by_length
 from specdemo.records.trace import AUTO, Calibration
@@ -45,6 +45,8 @@ class DraftLength:
     This base class counts down from the number that a subclass sets in :meth:`start`.
     """
 
+    reads_scores = False  # whether wants_token depends on its argument
+
     def __init__(self) -> None:
         self._left = 0
 
@@ -57,7 +59,10 @@ class DraftLength:
         return self._left > 0
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Return whether the drafter should draw a token from its distribution with logits ``scores`` [H]."""
+        """Return whether the drafter should draw a token from its distribution.
+
+        ``scores`` are its logits [H], or logits [n, H] with decisions, whose last row is this distribution.
+        """
         self._left -= 1
         return True
 
@@ -172,6 +177,8 @@ class AutoLength(_Planner):
     draft position.
     """
 
+    reads_scores = True
+
     def __init__(self, calibration: Calibration):
         super().__init__(calibration)
         # State of the run: acceptance rate by kind of token; emitted tokens, and their cost in target passes.
@@ -211,7 +218,7 @@ class AutoLength(_Planner):
     def wants_token(self, scores: Tensor) -> bool:
         """Return whether this token, alone or with later ones, is expected to pay, or is a probe."""
         self._steps += 1
-        confidence = probabilities(scores).amax().item()
+        confidence = highest_probability(scores)
         if math.isnan(confidence):
             raise FloatingPointError(NO_NUMBERS)
         kind = ("draft", _confidence_bin(confidence))

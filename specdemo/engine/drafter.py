@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specdemo.engine.draft_length import DraftLength
+from specdemo.models.decisions import first_rows
 
 
 class Pick(NamedTuple):
@@ -158,6 +159,39 @@ def write_draft(
         id_map=id_map,
         steps=steps,
         by=name,
+    )
+
+
+def write_most_likely(
+    run: Callable[[int, int], tuple[Tensor, Tensor]],
+    length: DraftLength,
+    id_map: Tensor | None,
+    device: torch.device,
+    name: str,
+) -> Draft:
+    """Draft the most likely tokens with passes that choose them.
+
+    ``run`` takes the number of draft steps so far and of those to make, and returns the tokens of all of them
+    (target ids, shape [n]) and their logits [n, H], with decisions. If k is known, it is called once.
+    """
+    steps = tokens = 0
+    ids = logits = torch.empty(0)
+    if not length.reads_scores:
+        while length.wants_step() and length.wants_token(logits):
+            tokens += 1
+        if tokens:
+            (ids, logits), steps = run(0, tokens), tokens
+    while length.reads_scores and length.wants_step():
+        ids, logits = run(steps, 1)
+        steps += 1
+        if not length.wants_token(logits):
+            ids, logits = ids[:tokens], first_rows(logits, tokens)
+            break
+        tokens += 1
+    return (
+        Draft(ids, logits=logits, id_map=id_map, steps=steps, by=name)
+        if tokens
+        else empty_draft(device, steps)
     )
 
 

@@ -1,8 +1,12 @@
 """Tensor functions for sampling, without transfers from the device: probabilities, draws, residuals,
 noise."""
 
+import math
+
 import torch
 from torch import Tensor
+
+from specdemo.models.decisions import decisions_of
 
 NO_NUMBERS = "a model returned NaN or infinite logits"
 _MASK32 = 0xFFFFFFFF
@@ -61,12 +65,24 @@ def residual(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(mass > 0, left, p), mass
 
 
-def has_numbers(logits: Tensor) -> Tensor:
+def has_numbers(logits: Tensor) -> Tensor | bool:
     """Return whether every row of ``logits`` [..., V] defines a distribution, scalar bool.
 
     A row must not contain NaN or +inf. It may contain −inf (probability 0), but not only −inf.
     """
+    if (found := decisions_of(logits)) is not None:
+        return all(map(math.isfinite, found.largest))
     return logits.amax(-1).isfinite().all()
+
+
+def highest_probability(logits: Tensor) -> float:
+    """Return the highest probability of logits [V], or of the last row of logits [n, V] with decisions.
+
+    It is NaN if the logits define no distribution.
+    """
+    if (found := decisions_of(logits)) is not None:
+        return 1 / found.total[-1] if math.isfinite(found.largest[-1]) else math.nan
+    return probabilities(logits).amax().item()
 
 
 def leading_agreements(agree: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
 """The decoding loop: draft, verify, accept (Leviathan et al. 2023, algorithm 1, over a key/value cache)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,13 +12,17 @@ from specdemo.engine.draft_length import DraftLength, FixedLength, length_for
 from specdemo.engine.drafter import Drafter, NoDrafter
 from specdemo.engine.rules import VerificationRule, rule_for
 from specdemo.engine.sampling import NO_NUMBERS
-from specdemo.engine.verdicts import TopLists, describe, no_tops, packed, truncate_at_eos
+from specdemo.engine.verdicts import TopLists, describe, no_tops, truncate_at_eos, unpacked
 from specdemo.models.runtime import MAX_ROWS, Runtime, Stopwatch, capacity_for
+from specdemo.models.threads import one_torch_thread
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Finish, Round, RunConfig
 
 if TYPE_CHECKING:  # needs Triton
     from specdemo.engine.recorded_round import RecordedRounds
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # Maximum number of prompt tokens in one pass, in every lane. A run can be stopped between two passes. A
 # compiled pass has 48 rows anyway. On a GPU, every pass reads the weights again, and passes are short.
@@ -30,6 +36,23 @@ def never() -> bool:
 def run_capacity(prompt_tokens: int, max_new_tokens: int) -> int:
     """Return the cache length of a run, padding rows included. It is the same in all lanes and for all k."""
     return capacity_for(prompt_tokens + max_new_tokens + MAX_K + MAX_ROWS)
+
+
+def _in_one_thread(rounds: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """Let torch's own operations use one thread if the first argument, a target or a prefill, is compiled."""
+
+    @wraps(rounds)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        first = args[0] if args else kwargs["target"]
+        found = rounds(*args, **kwargs)
+        while True:
+            with one_torch_thread() if getattr(first, "is_compiled", False) else nullcontext():
+                item = next(found, None)
+            if item is None:
+                return
+            yield item
+
+    return limited
 
 
 class Prefill:
@@ -56,6 +79,11 @@ class Prefill:
         self._watch = Stopwatch(target.device)
         self._has_begun = False
 
+    @property
+    def is_compiled(self) -> bool:
+        return getattr(self._target, "is_compiled", False)
+
+    @_in_one_thread
     @torch.inference_mode()
     def __iter__(self) -> Iterator[float]:
         """Process the remaining parts. After each, yield the share of the prompt that has been processed."""
@@ -79,6 +107,7 @@ class Prefill:
         return sum(self._watch.laps())
 
 
+@_in_one_thread
 @torch.inference_mode()
 def speculate(
     target: Runtime,
@@ -139,7 +168,8 @@ def speculate(
         length.start(end - position - 1)
         if recorded is not None:
             # Steps 1 to 3 are one launch.
-            draft, logits, verdict, results = recorded.run(text, length, watch)
+            draft, logits, verdict, packed = recorded.run(text, length, watch)
+            results = packed.tolist()
         else:
             # 1. Draft. The drafter decides before each draw whether to go on, never after it: dropping a
             # token that was drawn would change the distribution of the output.
@@ -162,10 +192,10 @@ def speculate(
             # 3. Accept. The rule accepts a prefix of the draft and adds one token of the target: the
             # corrected token after a rejection, else the bonus token.
             verdict = rule.verify(draft, logits, position)
-            results = packed(draft, verdict)
+            results = unpacked(draft, verdict)
 
-        # Results leave the device only here, in one transfer.
-        finite, accepted, token, *drafted_ids = results.tolist()
+        # Results have left the device only here, in one transfer.
+        finite, accepted, token, *drafted_ids = results
         if not finite:
             raise FloatingPointError(NO_NUMBERS)
         outcome = truncate_at_eos(accepted, token, drafted_ids, eos_ids)

@@ -61,14 +61,14 @@ def truncate_at_eos(accepted: int, token: int, drafted: Sequence[int], eos_ids: 
 
 @dataclass(frozen=True)
 class Verdict(ABC):
-    """The decision of a rule in one round, in tensors on the device.
+    """The decision of a rule in one round: tensors on the device, or numbers if the pass has decided.
 
     The methods create the record of the round, after its timing has stopped. They do not affect the decision.
     """
 
-    accepted: Tensor  # number of accepted draft tokens, scalar
-    token: Tensor  # the target's own token after them, shape [1]
-    finite: Tensor  # whether target and draft logits were free of NaN and infinities, scalar bool
+    accepted: Tensor | int  # number of accepted draft tokens, scalar
+    token: Tensor | int  # the target's own token after them, shape [1]
+    finite: Tensor | bool  # whether target and draft logits were free of NaN and infinities, scalar bool
 
     @abstractmethod
     def distributions(self, logits: Tensor) -> Tensor:
@@ -85,7 +85,17 @@ class Verdict(ABC):
 
 def packed(draft: Draft, verdict: Verdict) -> Tensor:
     """Return whether all logits are numbers, the accepted count, the target's token, and the draft's ids."""
-    return torch.cat([verdict.finite.long()[None], verdict.accepted[None], verdict.token, draft.ids])
+    decided = (verdict.finite, verdict.accepted, verdict.token)
+    return torch.cat([*(torch.as_tensor(value).long().reshape(-1) for value in decided), draft.ids])
+
+
+def unpacked(draft: Draft, verdict: Verdict) -> list[int]:
+    """Return the numbers of :func:`packed`, read from the device in one transfer."""
+    decided = [verdict.finite, verdict.accepted, verdict.token]
+    numbers = [value for value in decided if not isinstance(value, Tensor)]
+    if len(numbers) < len(decided):
+        return packed(draft, verdict).tolist()
+    return [*numbers, *draft.ids.tolist()]
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,28 @@ class ModelRuntime:
         rows = self.padded(count)
         logits = self._run(F.pad(ids, (0, rows - count)) if rows > count else ids, rows)
         self.length += count
-        return logits[:count]
+        return logits[:count] if rows > count else logits  # a part of the logits would have no decisions
+
+    @property
+    def is_compiled(self) -> bool:
+        """Return whether passes are compiled; then :meth:`write` is possible, and logits have decisions."""
+        return hasattr(self.execution, "write")
+
+    @torch.inference_mode()
+    def write(self, ids: Tensor, first: int, steps: int) -> tuple[Tensor, Tensor]:
+        """Make ``steps`` steps of a draft, each over the most likely token of the step before it.
+
+        ``first`` is the number of this draft's steps so far. If it is 0, the first step appends ``ids`` [n].
+        Returns the tokens and logits of all steps of the draft, [first + steps] and [first + steps, V], with
+        decisions. The next draft overwrites them.
+        """
+        execution: Any = self.execution
+        if first == 0 and len(ids) > MAX_ROWS:  # after many rounds without a draft
+            self.prefill(ids[:-1])
+            ids = ids[-1:]
+        written = execution.write(ids, self.length, self.cache, first, steps, self.id_map)
+        self.length += steps if first else len(ids) + steps - 1
+        return written
 
     @torch.inference_mode()
     def run_unpadded(self, ids: Tensor) -> None:

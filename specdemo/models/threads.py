@@ -4,9 +4,12 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
+
+from specdemo.models.compiled.openmp import library
 
 SLOW = 1.5  # passes that take this many times the usual start a trial of different numbers of threads
 FALL, RISE = 0.2, 0.02  # shares by which a shorter or longer pass changes the usual time
@@ -16,6 +19,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0  # between two trials; doubled while tri
 
 _chosen: int | None = None
 _fixed = False
+_kept = threading.local()  # ``count``: a thread's number of threads while torch's own operations use one
 
 
 def use_threads(count: int | None = None) -> None:
@@ -44,6 +48,26 @@ def is_fixed() -> bool:
 def thread_count() -> int:
     """Return the number of threads that compute, also if the calling thread has only one."""
     return _chosen or torch.get_num_threads()
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch's own operations use one thread; compiled code keeps the number of this Python thread.
+
+    Next to a busy process, each small operation on two threads would wait for one that is not running.
+    ``torch.set_num_threads`` would also affect Python threads that start in the meantime.
+    """
+    own, found = getattr(_kept, "count", None), library()
+    if own is not None or found is None:
+        yield
+        return
+    _kept.count = torch.get_num_threads()
+    found.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        found.omp_set_num_threads(_kept.count)
+        _kept.count = None
 
 
 class ThreadChoice:
@@ -118,7 +142,7 @@ _choices: dict[tuple[int, ...], ThreadChoice] = {}
 
 def choice() -> ThreadChoice:
     """Return the choice for the calling thread: all of its threads, half of them, …, or one."""
-    most = torch.get_num_threads()
+    most = getattr(_kept, "count", None) or torch.get_num_threads()
     counts = (most,) if is_fixed() else tuple(most >> halvings for halvings in range(most.bit_length()))
     if counts not in _choices:
         _choices[counts] = ThreadChoice(counts)

@@ -9,6 +9,8 @@ from specdemo.engine.speculate import never
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.limits import UserError
+from specdemo.records.sentences import Doubt, doubt
+from specdemo.records.spread import spread
 from specdemo.records.trace import Mode, RunConfig
 
 
@@ -31,6 +33,7 @@ class AuditRow(ComparedText):
 
     gap: float | None  # between the target's two highest probabilities at ``divergence``
     speedup: float | None
+    doubt: Doubt | None  # about the speedup
 
 
 def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop = never) -> Iterator[AuditRow]:
@@ -56,6 +59,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
             divergence=totals.divergence,
             gap=totals.divergence_gap,
             speedup=totals.speedup,
+            doubt=doubt(totals, spread(runs[0].rounds)),
         )
 
 

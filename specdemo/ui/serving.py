@@ -25,6 +25,8 @@ LOST_DEVICE = 75
 POLL_S = 0.1
 SENT_AHEAD = 2**18
 """A connection's send buffer in bytes, which Linux doubles; larger, it takes in half a minute of a run."""
+UNACKNOWLEDGED_MS = 6_000
+"""The time after which a connection is lost if nobody has acknowledged what was sent."""
 
 
 class _Terminated(BaseException):
@@ -46,7 +48,7 @@ def serve_until_ended(page: gr.Blocks, service: RunService, options: Mapping[str
             page.launch(prevent_thread_lock=True, quiet=True, **options)
         except Exception as error:  # Gradio raises errors of any type if it cannot reach its own server
             raise UserError(f"The page cannot be served: {error}") from error
-        send_little_ahead(page)
+        notice_lost_readers(page)
         gc.freeze()  # otherwise each garbage collection takes 0.3 s to search the imported modules' objects
         address = str(page.local_url).replace("[::]", "[::1]")  # of all addresses, one that a browser opens
         print(f"Open {address} in a browser; Ctrl-C ends the page.", flush=True)
@@ -104,7 +106,12 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
     raise _Terminated
 
 
-def send_little_ahead(page: gr.Blocks) -> None:
-    """Limit the unsent bytes of each connection, so that a reader who leaves is noticed soon."""
-    for listener in listening_sockets(page):  # accepted connections inherit the option
+def notice_lost_readers(page: gr.Blocks) -> None:
+    """Limit the unsent bytes of each connection, and the time that sent bytes stay unacknowledged.
+
+    So a reader who leaves is noticed soon, also one whose packets no longer arrive.
+    """
+    for listener in listening_sockets(page):  # accepted connections inherit the options
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)

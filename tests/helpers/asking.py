@@ -196,6 +196,7 @@ def odd_requests(draw: Any, visitor: HttpVisitor, bait: str) -> Odd:
                 *(f"{API}/{path}" for path in (*POSTED, "mcp/")),
                 "/specdemo-traces",
                 "/specdemo-lab/run",
+                "/specdemo-lab/explain",
             ]
             body = draw(odd_bodies() | files(bait).map(lambda one: json.dumps([one]).encode()))
             return Odd("POST", draw(st.sampled_from(paths)), body, posting)

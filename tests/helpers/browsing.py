@@ -22,6 +22,7 @@ from specdemo.records.trace import dump
 from specdemo.service.service import RunService
 from specdemo.ui.http.class_routes import class_routes, judge_with
 from specdemo.ui.page import build_page, launch_options
+from specdemo.ui.serving import notice_lost_readers
 
 FLAGS = [
     "--headless",
@@ -88,6 +89,7 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
         rooms = Rooms(judge_for=partial(judge_with, replay))
         options = launch_options(class_routes(rooms))
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
+        notice_lost_readers(page)
         yield address
         page.close()
 

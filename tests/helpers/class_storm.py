@@ -7,7 +7,10 @@ cost less than the server they measure.
 
 import argparse
 import asyncio
+import ctypes
 import json
+import socket
+import struct
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +22,7 @@ from helpers.rooms import BEGIN, ROUND, part
 from helpers.waiting import PATIENCE_S
 
 PREFIX = "specdemo-class"
+SO_ATTACH_FILTER = 26  # of Linux; Python has no name for it
 
 
 @dataclass
@@ -30,11 +34,17 @@ class Student:
     seen: list[tuple[int, float]] = field(default_factory=list)  # id and time.perf_counter() of each message
     types: list[str] = field(default_factory=list)
 
-    async def watch(self) -> None:
-        """Read until the class ends or the task is cancelled, starting after the last message seen."""
+    async def watch(self, vanishing: asyncio.Event | None = None) -> None:
+        """Read until the class ends or the task is cancelled, starting after the last message seen.
+
+        Once ``vanishing`` is set, no packet arrives any more.
+        """
         parts = urlsplit(self.url)
         assert parts.hostname and parts.port
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=2**23)
+        if vanishing:
+            own = writer.get_extra_info("socket")
+            asyncio.create_task(vanishing.wait()).add_done_callback(lambda _: drop_packets(own))
         after = self.seen[-1][0] if self.seen else 0
         path = f"{parts.path}/events?student={self.token}&after={after}"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
@@ -53,6 +63,13 @@ class Student:
         if kind != "here":
             self.seen.append((number, now))
             self.types.append(kind)
+
+
+def drop_packets(connection: Any) -> None:
+    """Make the kernel drop what arrives, before it is acknowledged."""
+    keep_nothing = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # return 0
+    program = struct.pack("HL", 1, ctypes.addressof(keep_nothing))
+    connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 class Teacher:

@@ -1,6 +1,7 @@
 """A teacher and two phones: one lesson from the start of the class to its end, and what each person sees."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -146,7 +147,7 @@ def start(teacher: Any) -> None:
     for page_at, words in (
         (
             address.replace("127.0.0.1", SCHOOL),
-            f"Students will open {SCHOOL}:{urlsplit(address).port}/specdemo-class",
+            f"Students will open {SCHOOL}:{urlsplit(address).port}/class",
         ),
         (address, "Phones can't reach this page"),
     ):
@@ -164,12 +165,13 @@ def join(teacher: Any, persons: Persons) -> tuple[Any, Any]:
     press(teacher, "join-open")
     code = teacher.inner_text("[data-role=join-code]")
     teacher.keyboard.press("Escape")
-    typing = persons.comes("specdemo-class", **PHONE)
-    for typed in ("zzzzzz", code.lower()):
+    typing = persons.comes("class", **PHONE)
+    spaced = f"{code[:2]} {code[2:]}".lower()
+    for typed in ("zzzzzz", spaced):
         typing.fill("input[name=code]", typed)
         typing.click("text=Join")
-        typing.wait_for_url(f"**/{typed}")
-        if typed != code.lower():
+        typing.wait_for_url(f"**/{typed.replace(' ', '').upper()}")
+        if typed != spaced:
             expect(typing.locator("[data-role=refused]")).to_contain_text("no class with this code")
     phones = typing, persons.comes(f"specdemo-class/{code}", **PHONE)
     for phone in phones:
@@ -224,6 +226,35 @@ def reload_in_the_middle(teacher: Any, phones: tuple[Any, Any], device: Device) 
     asked(teacher).to_contain_text(RECORDED)
 
 
+def play_a_game(teacher: Any, phones: tuple[Any, Any]) -> None:
+    """Start a game while the phones are elsewhere on their pages: its form and its results come into view."""
+    click(teacher, "Next question")
+    for phone in phones:
+        phone.evaluate("scrollTo(0, document.body.scrollHeight)")
+    teacher.fill(".sd-class-game textarea[name=text]", "Please answer")
+    teacher.fill(".sd-class-game input[name=seconds]", "5")
+    click(teacher, "Start the game")
+    for phone in phones:
+        expect(phone.locator(".sd-game-form textarea")).to_be_in_viewport()
+        phone.fill(".sd-game-form textarea", "as soon as you can")
+        phone.evaluate("scrollTo(0, document.body.scrollHeight)")
+    for phone in phones:
+        expect(phone.locator(".sd-game-figures")).to_be_in_viewport()
+    click(teacher, "New game")
+
+
+def lose_the_connection(teacher: Any) -> None:
+    """Open another tab while nothing reaches the server: the code of the class says so there."""
+    go(teacher, "run")
+    chip = teacher.locator(".sd-class-chip")
+    expect(chip).to_have_text(re.compile(r"Class \w+ · 2"))
+    teacher.context.set_offline(True)
+    expect(chip).to_contain_text("no connection")
+    teacher.context.set_offline(False)
+    expect(chip).to_have_text(re.compile(r"Class \w+ · 2"))
+    go(teacher, "class")
+
+
 def continue_in_a_second_window(teacher: Any) -> Any:
     with teacher.expect_popup() as opened:
         teacher.evaluate("() => void window.open(location.href)")
@@ -232,6 +263,11 @@ def continue_in_a_second_window(teacher: Any) -> Any:
     expect(teacher.locator(".sd-class")).to_contain_text("Another window of yours controls this class now")
     asked(second).to_contain_text(RECORDED)
     return second
+
+
+def drawn(paper: bytes) -> list[bytes]:
+    """Return what a printed page draws, without the date."""
+    return re.findall(rb"stream\r?\n(.*?)\r?\nendstream", paper, re.DOTALL)
 
 
 def print_summary(teacher: Any) -> None:
@@ -245,6 +281,12 @@ def print_summary(teacher: Any) -> None:
     assert teacher.locator("[data-role=summary]").bounding_box()["width"] > 0.8 * A4_PX["width"]
     assert teacher.pdf(format="A4").count(b"/Type /Page\n") == 1
     teacher.emulate_media(media="null")
+    teacher.set_viewport_size({"width": 1280, "height": 720})
+    plain = drawn(teacher.pdf(format="A4"))
+    teacher.click("label:has([data-role=projector])")
+    assert drawn(teacher.pdf(format="A4")) == plain, "a projector changes nothing on paper"
+    teacher.click("label:has([data-role=projector])")
+    teacher.set_viewport_size(A4_PX)
 
 
 def end(teacher: Any, phones: tuple[Any, Any]) -> None:
@@ -260,6 +302,8 @@ def test_a_lesson_from_its_start_to_its_end(persons, device):
     phones = join(teacher, persons)
     measure_while_looking_elsewhere(teacher, phones, device)
     reload_in_the_middle(teacher, phones, device)
+    lose_the_connection(teacher)
     second = continue_in_a_second_window(teacher)
     print_summary(second)
+    play_a_game(second, phones)
     end(second, phones)

@@ -240,6 +240,8 @@ def test_ids_and_positions_out_of_range_are_refused(ids, start):
     execution = CompiledLlama(build("groups of two")).execution
     with pytest.raises(IndexError):
         execution.run(torch.tensor(ids), start, execution.open(64), 1, ())
+    with pytest.raises(IndexError):
+        execution.write(torch.tensor(ids), start, execution.open(64), 0, 1, None)
 
 
 # ---- linear layers ----

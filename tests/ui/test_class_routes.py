@@ -4,6 +4,8 @@ import asyncio
 import csv
 import io
 import json
+import socket
+import time
 from bisect import bisect
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -45,11 +47,11 @@ def test_a_class_has_a_code_a_link_with_its_picture_and_a_page_without_foreign_a
         ("https://demo.example.org/a/b/?x#y", "https://demo.example.org/a/b/"),
     ):
         room = PLAIN.post(f"{url}{PREFIX}", json={"address": address}).json()
-        assert room["link"] == f"{shown}{PREFIX}/{room['code']}"
+        assert room["link"] == f"{shown}class/{room['code']}"
         assert room["qr"].startswith("data:image/svg+xml")
         headers = {"x-class-secret": room["secret"]}
         assert PLAIN.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).status_code == 200
-    for path in (PREFIX, f"{PREFIX}/BCDFG"):
+    for path in (PREFIX, f"{PREFIX}/BCDFG", "class", "class/BCDFG"):
         page = PLAIN.get(f"{url}{path}")
         assert page.status_code == 200 and "text/html" in page.headers["content-type"]
         assert "https://" not in page.text.replace("https://www.w3.org", "")
@@ -106,6 +108,39 @@ async def test_answers_are_counted_and_in_the_summary(url):
             ["1", "Faster?", "yes", "1", "False", "1.34×"],
             ["1", "Faster?", "'=no", "2", "True", "1.34×"],
         ]
+
+
+@pytest.mark.slow
+@on_loop
+async def test_a_game_is_in_the_summary(url):
+    async with Teacher(url) as teacher:
+        student = await teacher.student()
+        state = await teacher.tell({"type": "play", "text": "=Please answer", "seconds": 5})
+        draft = {"student": student.token, "game": state["game"]["number"], "draft": " as soon"}
+        assert (await teacher.http.post("draft", json=draft)).status_code == 200
+        while (await teacher.tell())["game"]["phase"] != "judged":
+            await asyncio.sleep(0.1)
+        table = (await teacher.http.get("summary?as=csv", headers=teacher.secret)).text
+        [game] = list(csv.reader(io.StringIO(table)))[1:]
+        [summed] = (await teacher.http.get("summary", headers=teacher.secret)).json()["games"]
+        assert game == ["game 1", "'=Please answer", summed["sentence"], "1", "", str(summed["alpha"])]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")
+@on_loop
+async def test_a_student_whose_packets_vanish_is_soon_not_counted(url):
+    async with Teacher(url) as teacher:
+        student = await teacher.student()
+        reading = asyncio.create_task(student.watch(vanishing := asyncio.Event()))
+        while (await teacher.tell())["students"] < 1:
+            await asyncio.sleep(0.05)
+        vanishing.set()
+        begun = time.monotonic()
+        while (await teacher.tell())["students"]:
+            await asyncio.sleep(0.1)
+            assert time.monotonic() - begun < 60, "the system's own limit is a quarter of an hour"
+        reading.cancel()
 
 
 @on_loop

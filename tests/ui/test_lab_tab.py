@@ -231,3 +231,24 @@ def test_bad_input_and_faults_are_reported_in_a_sentence_on_a_phone(open_lab, se
     vary(page, "draft-cost")
     assert settled(page, SWEEP, "failed") == service.fault
     expect(page.locator(ROWS)).to_have_count(1)  # the points stay
+
+
+def test_the_speedup_of_another_program_is_explained_on_the_page(open_lab):
+    page = open_lab()
+    doctor = "[data-section=doctor]"
+    page.click(f"{doctor} [type=submit]")
+    answer = page.locator("[data-role=doctor-answer]")
+    expect(answer).to_contain_text("No numbers were found")
+    page.fill(f"{doctor} [name=text]", "draft acceptance = 0.35 ( 35 accepted / 100 generated)")
+    for name, value in {"plain_rate": "12.2", "rate": "7.1", "k": "3", "draft_rate": "29.2"}.items():
+        page.fill(f"{doctor} [name={name}]", value)
+    page.click(f"{doctor} [type=submit]")
+    expect(answer.locator("li b").first).to_have_text("draft too slow")
+    page.wait_for_selector("[data-role=doctor-chart].js-plotly-plot")
+    times = traces(page, "doctor-chart")
+    assert sum(part["x"][1] for part in times.values()) == pytest.approx(288.7, abs=0.1)
+    assert_accessible(page, doctor)
+    page.fill(f"{doctor} [name=rate]", "")
+    page.click(f"{doctor} [type=submit]")
+    expect(answer).to_contain_text("Unknown: the speed with drafts")
+    assert page.locator("[data-role=doctor-chart]").is_hidden()

@@ -157,6 +157,9 @@ POST /gradio_api/reset {} -> 400 event_id must be text of at most 64 characters.
 POST /specdemo-traces  -> 400 This file is not a trace
 POST /specdemo-traces {"version":1} -> 400 This trace is damaged: config is missing.
 POST /specdemo-lab/run {} -> 400 This file is not a trace
+POST /specdemo-lab/explain {} -> 400 No numbers were found
+POST /specdemo-lab/explain {"rate": "x"} -> 400 rate must be a number from 0.001 to 1e+06, not 'x'.
+POST /specdemo-lab/explain [1] -> 400 The request must be a JSON object
 POST /specdemo-class/ZZZZZZ/join {} -> 404 There is no class with this code
 POST /specdemo-class {"address": ""} -> 400 address must be the page's address
 POST /specdemo-class {"address": "javascript:alert(1)"} -> 400 address must be the page's address

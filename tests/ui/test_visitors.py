@@ -23,7 +23,7 @@ from specdemo.ui import streams
 from specdemo.ui.http import visitors
 from specdemo.ui.http.visitors import Loopback, caller_gone, visitor_of
 from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.serving import send_little_ahead
+from specdemo.ui.serving import notice_lost_readers
 from specdemo.ui.streams import PageJob
 
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
@@ -56,7 +56,7 @@ def running_hall() -> Iterator[tuple[Hall, str]]:
         patch.setenv(visitors.TRUSTED, "")
         page = build_page(hall.service)
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
-        send_little_ahead(page)
+        notice_lost_readers(page)
         yield hall, address
         hall.open.set()
         page.close()

@@ -8,6 +8,7 @@ from specdemo.models.compiled.llama import mlp_matrices, screen_of
 from specdemo.models.compiled.product import Matrix, pack
 from specdemo.models.compiled.stack import Layer, Sizes, Stack, StackCache, rotations_of
 from specdemo.models.feature_draft import FeatureDraft
+from specdemo.models.runtime import MAX_ROWS
 from specdemo.models.threads import choice
 
 
@@ -80,6 +81,20 @@ class CompiledFeatureRuntime:
         assert last is not None
         self.length += len(ids)
         return last, logits[0]
+
+    @torch.inference_mode()
+    def write(self, features: Tensor, ids: Tensor, first: int, steps: int) -> tuple[Tensor, Tensor]:
+        """Make steps of a draft, see ``Stack.write``; the first one reads ``features`` [n, taps · d]."""
+        assert self._cache is not None
+        stack, threads = self._draft.stack, choice().count
+        states = None if first else self._draft.fuse(features).contiguous()
+        if states is not None and len(ids) > MAX_ROWS:
+            self.append(states[:-1], ids[:-1])
+            states, ids = states[-1:], ids[-1:]
+        start, id_map = self.length, self.id_map
+        written = stack.write(self._cache, ids, start, first, steps, threads, id_map, given=states)
+        self.length += steps if first else len(ids) + steps - 1
+        return written
 
     def rollback(self, length: int) -> None:
         self.length = length

@@ -140,6 +140,12 @@ class CompiledExecution:
             threads.passed(kind, time.perf_counter() - begin)
         return logits, states
 
+    def write(
+        self, ids: Tensor, start: int, cache: StackCache, first: int, steps: int, id_map: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Make steps of a draft, see :meth:`Stack.write`."""
+        return self._stack.write(cache, ids, start, first, steps, choice().count, id_map, self._depth)
+
     def batch(self, texts: int, capacity: int) -> Callable[[Tensor, int], Tensor]:
         cache = self._stack.open(capacity, texts)
 

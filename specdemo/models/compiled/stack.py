@@ -14,6 +14,7 @@ from torch import Tensor
 from specdemo.models.compiled import whole_pass as fields
 from specdemo.models.compiled.attention import PAIR, QUERIES, attention
 from specdemo.models.compiled.product import BLOCK, LANES, Matrix, padded
+from specdemo.models.decisions import Decisions, with_decisions
 from specdemo.records.limits import MAX_K
 
 MOST_ROWS = 48  # maximum number of rows of a pass over one text; a prompt is read in several passes
@@ -53,7 +54,7 @@ class ScreenMatrices(NamedTuple):
 class Scores(NamedTuple):
     """The results of a pass."""
 
-    logits: Tensor  # shape [scored, V]
+    logits: Tensor  # shape [scored, V], with decisions
     tapped: Tensor | None  # outputs of the layers in ``taps``, concatenated, shape [texts · n, taps · d]
     last: Tensor | None  # the last row's state before the final norm, shape [1, d]; None without given states
 
@@ -68,6 +69,39 @@ class StackCache:
     most: int  # maximum number of rows of a pass
     fields: NDArray[np.int64]  # the fields of a pass (``whole_pass``) that do not change from pass to pass
     kept: tuple[Tensor, ...]  # the tensors that the fields point to
+    written: "WrittenDraft | None" = None  # by the last :meth:`Stack.write`
+
+
+class Results:
+    """Memory for n rows of logits [n, padded V] and their decisions."""
+
+    def __init__(self, rows: int, width: int):
+        self.logits = torch.empty(rows, width)
+        self._best = np.empty(rows, np.int64)
+        self._numbers = np.empty((2, rows), np.float32)  # the largest logits, and the sums
+
+    def place(self, c: NDArray[np.int64], row: int) -> None:
+        """Let a pass write its first row of logits to ``row``."""
+        largest = self._numbers.ctypes.data + 4 * row
+        c[fields.LOGITS] = self.logits.data_ptr() + 4 * row * self.logits.shape[1]
+        c[fields.BEST] = self._best.ctypes.data + 8 * row
+        c[fields.LARGEST], c[fields.TOTAL] = largest, largest + 4 * self._numbers.shape[1]
+
+    def decisions(self, rows: int) -> Decisions:
+        return Decisions(self._best[:rows].tolist(), *self._numbers[:, :rows].tolist())
+
+
+class WrittenDraft:
+    """Memory for the steps of a draft, with the tokens and the last state that the next step reads."""
+
+    def __init__(self, width: int, outputs: int, hidden: int):
+        self.results = Results(MAX_K + 1, width)
+        self.last = torch.zeros(1, hidden)
+        ids = torch.zeros(MAX_K + 1, dtype=torch.long)
+        counts = range(MAX_K + 2)
+        # Views by the number of steps, made once, because making them takes long between passes.
+        self.ids = [ids[:count] for count in counts]
+        self.logits = [self.results.logits[:count, :outputs] for count in counts]
 
 
 class Stack:
@@ -127,11 +161,13 @@ class Stack:
         # One pass verifies the drafts of all texts, because a second one would read the weights again.
         most, mlp = max(MOST_ROWS, texts * (MAX_K + 1)), padded(mlp)
         low = padded(self._screen.down.outputs) if self._screen else 0
+        stride = padded(self.output.outputs)
+        chunks = padded(stride, fields.CHUNK) // fields.CHUNK
         shared = {
             fields.STATES: width, fields.CHANGE: width, fields.PAIRS: width,
             fields.PROJECTED: padded((heads + 2 * kv_heads) * d, BLOCK), fields.QUERY: heads * d,
             fields.CONTEXT: padded(heads * d), fields.GATE: mlp, fields.UP: mlp, fields.LOW: low,
-            fields.TOPS: MOST_THREADS,
+            fields.SCREENED: chunks, fields.TOPS: chunks, fields.SUMS: chunks,
         }  # fmt: skip
         own = {
             fields.NORMED: most * 2 * width,
@@ -160,7 +196,7 @@ class Stack:
         c[fields.KEYS], c[fields.VALUES] = keys.data_ptr(), values.data_ptr()
         c[fields.CAPACITY], c[fields.VALUE_WIDTH] = positions, value_width
         c[fields.COS], c[fields.SIN] = cos.data_ptr(), sin.data_ptr()
-        c[fields.LOGIT_STRIDE] = self.output.padded_outputs
+        c[fields.LOGIT_STRIDE], c[fields.OUTPUTS] = stride, self.output.outputs
         return StackCache(keys, values, capacity, most, c, (memory, cos, sin))
 
     def run(
@@ -186,18 +222,13 @@ class Stack:
         """
         texts = cache.keys.shape[1]
         n = len(ids) // texts
-        if start < 0 or start + n > cache.capacity:
-            raise IndexError(f"positions {start} to {start + n - 1} of {cache.capacity}")
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.embedding.outputs:
-            raise IndexError(f"ids from {int(ids.min())} to {int(ids.max())} of {self.embedding.outputs}")
+        self._check(cache, ids, start, n)
         size, at_once = self.sizes.hidden, cache.most // texts
         assert texts == 1 or n <= at_once, "the rows of several texts are in order only within one pass"
-        logits = torch.empty(scored, self.output.padded_outputs)
+        c = cache.fields
+        results = Results(scored, int(c[fields.LOGIT_STRIDE]))
         tapped = torch.empty(len(ids), len(taps) * size) if taps else None
         last = torch.empty(1, size) if given is not None else None
-        c = cache.fields
-        c[fields.THREADS] = min(threads, MOST_THREADS)
-        c[fields.LAYERS] = len(self.layers) if depth is None else depth
         c[fields.TAPS] = len(taps)
         if taps:
             c[fields.TAP_PLACES] = self._tap_places(tuple(taps)).data_ptr()
@@ -207,15 +238,74 @@ class Stack:
             own_ids = (ids[part] if texts == 1 else ids).contiguous()
             own_given = None if given is None else given[part].contiguous()
             wanted = max(0, min(texts * rows, scored - texts * (n - first - rows)))
-            done = scored - texts * (n - first - rows) - wanted
+            c[fields.STEPS], c[fields.NEXT] = 1, 0
             c[fields.IDS], c[fields.ROWS], c[fields.START] = own_ids.data_ptr(), rows, start + first
             c[fields.SCORED] = wanted
-            c[fields.LOGITS] = logits.data_ptr() + 4 * done * logits.shape[1]
+            results.place(c, scored - texts * (n - first - rows) - wanted)
             c[fields.GIVEN] = 0 if own_given is None else own_given.data_ptr()
             c[fields.LAST] = 0 if last is None else last.data_ptr()
             c[fields.TAPPED] = 0 if tapped is None else tapped[first:].data_ptr()
-            fields.whole_pass.run(c.ctypes.data, int(c[fields.THREADS]))
-        return Scores(logits[:, : self.output.outputs], tapped, last)
+            self._start(c, threads, depth)
+        logits = with_decisions(results.logits[:, : self.output.outputs], results.decisions(scored))
+        return Scores(logits, tapped, last)
+
+    def write(
+        self,
+        cache: StackCache,
+        ids: Tensor,
+        start: int,
+        first: int,
+        steps: int,
+        threads: int,
+        id_map: Tensor | None = None,
+        depth: int | None = None,
+        given: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Make ``steps`` steps of a draft in one call, each over the most likely token of the step before.
+
+        Args:
+            ids: The ids that the draft's first step appends, shape [n]; later steps do not read them.
+            first: Number of this draft's steps before this call.
+            id_map: The id of each logit, shape [V]; None if they are equal.
+            given: As in :meth:`run`, of the first step; later steps read the last state of the one before.
+
+        Returns:
+            Tokens and logits of all steps of the draft, [first + steps] and [first + steps, V], with
+            decisions. The next draft overwrites them.
+        """
+        n, c = 1 if first else len(ids), cache.fields
+        self._check(cache, ids, start, n + steps - 1)
+        if cache.written is None:
+            width = int(c[fields.LOGIT_STRIDE])
+            cache.written = WrittenDraft(width, self.output.outputs, self.sizes.hidden)
+        written, following = cache.written, cache.written.ids[-1].data_ptr() + 8 * first
+        c[fields.TAPS] = c[fields.TAPPED] = 0
+        c[fields.STEPS], c[fields.NEXT] = steps, following
+        c[fields.ID_MAP] = 0 if id_map is None else id_map.data_ptr()
+        c[fields.IDS] = following - 8 if first else ids.data_ptr()
+        c[fields.ROWS], c[fields.START], c[fields.SCORED] = n, start, 1
+        c[fields.GIVEN] = c[fields.LAST] = 0
+        if self._pair_norm is not None:
+            states = written.last if first else given
+            assert states is not None, "the first step of a feature draft reads given states"
+            c[fields.GIVEN], c[fields.LAST] = states.data_ptr(), written.last.data_ptr()
+        written.results.place(c, first)
+        self._start(c, threads, depth)
+        total = first + steps
+        return written.ids[total], with_decisions(written.logits[total], written.results.decisions(total))
+
+    def _check(self, cache: StackCache, ids: Tensor, start: int, count: int) -> None:
+        """Raise an IndexError instead of reading or writing other memory."""
+        if start < 0 or start + count > cache.capacity:
+            raise IndexError(f"positions {start} to {start + count - 1} of {cache.capacity}")
+        known = ids.tolist()
+        if known and not 0 <= min(known) <= max(known) < self.embedding.outputs:
+            raise IndexError(f"ids from {min(known)} to {max(known)} of {self.embedding.outputs}")
+
+    def _start(self, c: NDArray[np.int64], threads: int, depth: int | None) -> None:
+        c[fields.THREADS] = min(threads, MOST_THREADS)
+        c[fields.LAYERS] = len(self.layers) if depth is None else depth
+        fields.whole_pass.run(c.ctypes.data, int(c[fields.THREADS]))
 
     def _tap_places(self, taps: tuple[int, ...]) -> Tensor:
         if taps not in self._taps:

@@ -35,22 +35,24 @@ from specdemo.models.compiled.vectors import (
 
 (
     # the pass
-    IDS, TEXTS, ROWS, START, SCORED, THREADS, ATTENTION,
+    IDS, TEXTS, ROWS, START, SCORED, THREADS, ATTENTION, STEPS, NEXT, ID_MAP,
     # the model
     LAYERS, SIZE, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP, TABLE, NORM, EMBEDDING, OUTPUT, SETTINGS, SCREEN,
     # the cache
     KEYS, VALUES, CAPACITY, VALUE_WIDTH, COS, SIN,
     # memory that all threads share, and each thread's own
-    STATES, CHANGE, PROJECTED, QUERY, CONTEXT, GATE, UP, PAIRS, LOW, TOPS,
+    STATES, CHANGE, PROJECTED, QUERY, CONTEXT, GATE, UP, PAIRS, LOW, SCREENED, TOPS, SUMS,
     OWN, OWN_BYTES, NORMED, SCORES, MIXED,
     # other inputs and outputs
-    LOGITS, LOGIT_STRIDE, TAP_PLACES, TAPPED, TAPS, GIVEN, PAIR_NORM, LAST,
-) = range(49)  # fmt: skip
+    LOGITS, LOGIT_STRIDE, OUTPUTS, BEST, LARGEST, TOTAL, TAP_PLACES, TAPPED, TAPS, GIVEN, PAIR_NORM, LAST,
+) = range(58)  # fmt: skip
 # Fields of a pass, int64; an address is 0 if the pass has no such thing. A pass has TEXTS · ROWS rows: ROWS
 # new tokens of each text, from position START on. The last SCORED rows get logits. WIDTH is SIZE, the length
 # of a state, padded to whole vectors. GIVEN are the states of a feature draft, whose first layer reads them
-# together with the embedded ids. The last row's state is written to LAST.
-FIELDS = 49
+# together with the embedded ids. The last row's state is written to LAST. BEST, LARGEST and TOTAL are the
+# decisions about each row of logits. If NEXT is an address, the pass is followed by passes over its best
+# token, STEPS passes together: the token's id, found in ID_MAP if there is one, is written to NEXT.
+FIELDS = 58
 EPSILON, SCALING = range(2)  # the numbers in SETTINGS
 # Fields of a layer in TABLE: addresses of both norms' weights, and the descriptions of the four matrices.
 NORM1, QKV = 0, 1
@@ -64,7 +66,8 @@ MARGIN = np.float32(
     7.0
 )  # a screen's logits are replaced by exact ones down to this distance from the largest
 NUMBER = 4  # bytes
-ONE, LOWEST = np.float32(1.0), np.float32(-1e30)
+CHUNK = 256  # number of logits that are decided together; a multiple of LANES and BLOCK
+ZERO, ONE, LOWEST, NEVER = np.float32(0.0), np.float32(1.0), np.float32(-1e30), np.float32(-np.inf)
 
 
 @emitted(REAL, ADDRESS, INTEGER)
@@ -245,51 +248,153 @@ def tap(c, rows, layer):
             to[i] = states[r * width + i]
 
 
+@emitted(REAL, ADDRESS, INTEGER)
+def largest_of(b: Any, numbers: Any, count: Any) -> Any:
+    """Return the largest of ``count`` numbers, a multiple of ``LANES``; NaN if one of them is NaN."""
+
+    def larger(x: Any, found: Any) -> Any:
+        wins = b.or_(b.fcmp_ordered(">", x, found), b.fcmp_unordered("!=", x, x))
+        return b.select(wins, x, found)
+
+    (top,) = vectors.repeated(
+        b,
+        b.udiv(count, integer(LANES)),
+        [vectors.constant(-np.inf)],
+        lambda i, found: [larger(vectors.load(b, at(b, numbers, i, 4 * LANES)), found[0])],
+    )
+    return vectors.folded(b, top, lambda low, high: larger(high, low))
+
+
+@emitted(REAL, ADDRESS, INTEGER, REAL)
+def sum_of_exponentials(b: Any, numbers: Any, count: Any, shift: Any) -> Any:
+    """Return Σ exp(number − ``shift``)."""
+    shifts = vectors.broadcast(b, shift)
+
+    def step(i: Any, sums: list[Any]) -> list[Any]:
+        number = vectors.load(b, at(b, numbers, i, 4 * LANES))
+        return [b.fadd(sums[0], vectors.exponential(b, b.fsub(number, shifts)))]
+
+    return vectors.total(
+        b, vectors.repeated(b, b.udiv(count, integer(LANES)), [vectors.constant(0)], step)[0]
+    )
+
+
 @compiled
 def score(c, me, own):
+    """Compute this thread's logits, whole chunks of them, and the largest and the sum of each chunk."""
     rows, width, threads = c[SCORED], c[WIDTH], c[THREADS]
     logits, stride, normed = c[LOGITS], c[LOGIT_STRIDE], own + c[NORMED]
     epsilon = carray(floats(c[SETTINGS]), (2,))[EPSILON]
     scored = c[STATES] + (c[TEXTS] * c[ROWS] - rows) * width * NUMBER
     normalize(scored, width, rows, c[SIZE], width, c[NORM], normed, width, epsilon)
+    blocks, chunks = padded_count(c[OUTPUTS], BLOCK) // BLOCK, padded_count(stride, CHUNK) // CHUNK
+    first, last = chunks * me // threads, chunks * (me + 1) // threads
+    first_block, last_block = first * CHUNK // BLOCK, min(blocks, last * CHUNK // BLOCK)
     if c[SCREEN] == 0:
-        multiply_share(c[OUTPUT], normed, width, rows, logits, stride, me, threads)
-        return
-    # 1. The screen's approximation for all tokens
-    down, up = c[SCREEN] + SCREEN_DOWN * 8, c[SCREEN] + SCREEN_UP * 8
-    rank = carray(longs(up), (MATRIX_FIELDS,))[INPUTS]
-    multiply_share(down, normed, width, rows, c[LOW], rank, me, threads)
-    barrier()
-    first, last = multiply_share(up, c[LOW], rank, rows, logits, stride, me, threads)
-    # 2. The largest of each row
-    tops = carray(floats(c[TOPS]), (threads * rows,))
+        multiply(c[OUTPUT], normed, width, rows, logits, stride, first_block, last_block)
+    else:
+        # 1. The screen's approximation for all tokens
+        down, up = c[SCREEN] + SCREEN_DOWN * 8, c[SCREEN] + SCREEN_UP * 8
+        rank = carray(longs(up), (MATRIX_FIELDS,))[INPUTS]
+        multiply_share(down, normed, width, rows, c[LOW], rank, me, threads)
+        barrier()
+        multiply(up, c[LOW], rank, rows, logits, stride, first_block, last_block)
+        screened = carray(floats(c[SCREENED]), (rows * chunks,))
+        for r in range(rows):
+            end_row(c, r, last)
+            for chunk in range(first, last):
+                numbers, count = chunk_of(c, r, chunk)
+                screened[r * chunks + chunk] = largest_of(numbers, count)
+        barrier()
+        # 2. Exact logits where the approximation is near the largest
+        for r in range(rows):
+            x, y = normed + r * width * NUMBER, logits + r * stride * NUMBER
+            row = carray(floats(y), (stride,))
+            top = LOWEST
+            for chunk in range(chunks):
+                top = max(top, screened[r * chunks + chunk])
+            for chunk in range(first, last):
+                if screened[r * chunks + chunk] >= top - MARGIN:
+                    for block in range(chunk * CHUNK // BLOCK, min(blocks, (chunk + 1) * CHUNK // BLOCK)):
+                        i = block * BLOCK
+                        if max(max(row[i], row[i + 1]), max(row[i + 2], row[i + 3])) >= top - MARGIN:
+                            multiply(c[OUTPUT], x, width, 1, y, stride, block, block + 1)
+    tops, sums = carray(floats(c[TOPS]), (rows * chunks,)), carray(floats(c[SUMS]), (rows * chunks,))
     for r in range(rows):
-        row = carray(floats(logits + r * stride * NUMBER), (last * BLOCK,))
-        top = LOWEST
-        for i in range(first * BLOCK, last * BLOCK):
-            top = max(top, row[i])
-        tops[me * rows + r] = top
-    barrier()
-    # 3. Exact logits where the approximation is near the largest
-    for r in range(rows):
-        top = LOWEST
-        for thread in range(threads):
-            top = max(top, tops[thread * rows + r])
-        row = carray(floats(logits + r * stride * NUMBER), (last * BLOCK,))
-        x, y = normed + r * width * NUMBER, logits + r * stride * NUMBER
-        for block in range(first, last):
-            i = block * BLOCK
-            if max(max(row[i], row[i + 1]), max(row[i + 2], row[i + 3])) >= top - MARGIN:
-                multiply(c[OUTPUT], x, width, 1, y, stride, block, block + 1)
+        end_row(c, r, last)
+        for chunk in range(first, last):
+            numbers, count = chunk_of(c, r, chunk)
+            top = largest_of(numbers, count)
+            tops[r * chunks + chunk] = top
+            sums[r * chunks + chunk] = sum_of_exponentials(numbers, count, top)
 
 
-def run_pass(pointer):
-    """Run the pass that ``FIELDS`` numbers at ``pointer`` describe. Every thread calls this."""
-    c = carray(pointer, (FIELDS,))
-    me = np.int64(thread_number())
-    own = c[OWN] + me * c[OWN_BYTES]
-    rows, width = c[TEXTS] * c[ROWS], c[WIDTH]
+@compiled
+def chunk_of(c, r, chunk):
+    """Return the address of a chunk of a row of logits, and the number of its logits."""
+    return c[LOGITS] + (r * c[LOGIT_STRIDE] + chunk * CHUNK) * NUMBER, min(
+        CHUNK, c[LOGIT_STRIDE] - chunk * CHUNK
+    )
+
+
+@compiled
+def end_row(c, r, last):
+    """Write −∞ after the last logit of a row, if this thread has computed it in chunk ``last`` − 1."""
+    row = carray(floats(c[LOGITS] + r * c[LOGIT_STRIDE] * NUMBER), (c[LOGIT_STRIDE],))
+    if last * CHUNK >= c[LOGIT_STRIDE]:
+        for i in range(c[OUTPUTS], c[LOGIT_STRIDE]):
+            row[i] = NEVER
+
+
+@compiled
+def decide(c):
+    """Find the best token of each row from its chunks, in their order."""
+    rows, stride = c[SCORED], c[LOGIT_STRIDE]
+    chunks = padded_count(stride, CHUNK) // CHUNK
+    best, largest = carray(longs(c[BEST]), (rows,)), carray(floats(c[LARGEST]), (rows,))
+    total = carray(floats(c[TOTAL]), (rows,))
+    for r in range(rows):
+        tops, sums = (
+            carray(floats(c[TOPS] + r * chunks * NUMBER), (chunks,)),
+            carray(floats(c[SUMS] + r * chunks * NUMBER), (chunks,)),
+        )
+        row = carray(floats(c[LOGITS] + r * stride * NUMBER), (stride,))
+        top, winner = tops[0], 0
+        for chunk in range(1, chunks):
+            if tops[chunk] > top or tops[chunk] != tops[chunk]:
+                top, winner = tops[chunk], chunk
+        added = ZERO
+        for chunk in range(chunks):
+            added += sums[chunk] * np.exp(tops[chunk] - top)
+        best[r], largest[r], total[r] = 0, top, added
+        for i in range(winner * CHUNK, min(stride, (winner + 1) * CHUNK)):
+            if row[i] == top:
+                best[r] = i
+                break
+
+
+@compiled
+def proceed(c):
+    """Make the best token after the last row, and the state of that row, the input of the next pass."""
+    row = c[SCORED] - 1
+    best = carray(longs(c[BEST]), (row + 1,))[row]
+    carray(longs(c[NEXT]), (1,))[0] = (
+        best if c[ID_MAP] == 0 else carray(longs(c[ID_MAP]), (c[OUTPUTS],))[best]
+    )
+    c[START] += c[ROWS]
+    c[IDS], c[GIVEN], c[ROWS] = c[NEXT], c[LAST], 1
+    c[NEXT] += 8
+    c[LOGITS] += c[LOGIT_STRIDE] * NUMBER
+    c[BEST] += 8
+    c[LARGEST] += NUMBER
+    c[TOTAL] += NUMBER
+
+
+@compiled
+def run_one(c, me, own):
+    """Run one pass. Only the first thread has all results when it returns."""
     if me == 0:
+        rows, width = c[TEXTS] * c[ROWS], c[WIDTH]
         ids = carray(longs(c[IDS]), (rows,))
         embedded = c[STATES] if c[PAIR_NORM] == 0 else c[PAIRS]
         for r in range(rows):
@@ -303,12 +408,26 @@ def run_pass(pointer):
     barrier()
     run_layers(c, me, own)
     if me == 0 and c[LAST] != 0:
-        state = carray(floats(c[STATES] + (rows - 1) * width * NUMBER), (c[SIZE],))
-        last = carray(floats(c[LAST]), (c[SIZE],))
+        place = c[STATES] + (c[TEXTS] * c[ROWS] - 1) * c[WIDTH] * NUMBER
+        state, last = carray(floats(place), (c[SIZE],)), carray(floats(c[LAST]), (c[SIZE],))
         for i in range(c[SIZE]):
             last[i] = state[i]
     if c[SCORED] > 0:
         score(c, me, own)
+        barrier()
+        if me == 0:
+            decide(c)
+
+
+def run_pass(pointer):
+    """Run the passes that ``FIELDS`` numbers at ``pointer`` describe. Every thread calls this."""
+    c = carray(pointer, (FIELDS,))
+    me = np.int64(thread_number())
+    own = c[OWN] + me * c[OWN_BYTES]
+    for _ in range(c[STEPS]):
+        run_one(c, me, own)
+        if me == 0 and c[NEXT] != 0:
+            proceed(c)
 
 
 whole_pass = compilation.Compiled(types.void(types.CPointer(types.int64)), run_pass)

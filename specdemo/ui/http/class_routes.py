@@ -33,6 +33,8 @@ from specdemo.ui.component import PREFIX as STATIC
 from specdemo.ui.http.posts import checked_beside, json_reply, object_in, posted
 
 PREFIX = "specdemo-class"
+SHORT_PREFIX = "class"
+"""The path that students type; the other one still works."""
 SECRET = "x-class-secret"
 MAX_TEACHER_BYTES = 1_000_000
 """The maximum size of one post of the teacher's page, which sends a long run in several posts."""
@@ -44,6 +46,7 @@ NO_ADDRESS = "address must be the page's address, as the browser shows it."
 PART = 2**16
 """The maximum number of bytes that are passed to a connection at once."""
 SHEETS = (*stage.STAGE_SHEETS, "learn/learn", "class/class", "class/class-student")
+HERE = b'data: {"type":"here"}\n\n'
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -63,7 +66,8 @@ def class_routes(rooms: Rooms) -> list[Route]:
         ("POST", f"{at}/end", _end),
     )
     routes = [Route(path, partial(answer, rooms), methods=[method]) for method, path, answer in endpoints]
-    pages = [Route(path, _page) for path in (f"/{PREFIX}", at)]
+    short = f"/{SHORT_PREFIX}"
+    pages = [Route(path, _page) for path in (f"/{PREFIX}", at, short, f"{short}/{{code}}")]
     return [*routes, *pages, *(Route(f"{page.path}/", _to_page) for page in pages)]
 
 
@@ -99,7 +103,7 @@ def student_page(root: str) -> str:
 async def _open(rooms: Rooms, request: Request) -> Response:
     base = _base(await _content(request, MAX_STUDENT_BYTES))
     room = rooms.open(_address(request))
-    link = f"{base}{PREFIX}/{room.code}"
+    link = f"{base}{SHORT_PREFIX}/{room.code}"
     # segno picks the highest error correction that fits the size, so that the last row can read the code.
     qr = segno.make(link, micro=False).svg_data_uri(border=2, scale=8)
     return json_reply({"code": room.code, "secret": room.secret, "link": link, "qr": qr})
@@ -158,10 +162,10 @@ async def _events(rooms: Rooms, request: Request) -> Response:
     after = _after(request)
 
     async def lines() -> AsyncIterator[bytes]:
-        yield b'data: {"type":"here"}\n\n'  # The page waits for this event to learn that streams get through.
+        yield HERE  # The page waits for this event to learn that streams get through.
         try:
             async for new in room.stream(student, after):
-                for part in _parts(b"".join(frame.event for frame in new) or b": here\n\n"):
+                for part in _parts(b"".join(frame.event for frame in new) or HERE):
                     yield part
         except UserError as error:
             yield f"data: {dump({'type': 'refused', 'error': str(error)})}\n\n".encode()
@@ -194,11 +198,11 @@ def _page(request: Request) -> Response:
 
 def _to_page(request: Request) -> Response:
     """Lead an address that was typed with a final slash to the page, whose links are relative."""
-    return RedirectResponse(f"../{request.path_params.get('code', PREFIX)}")
+    return RedirectResponse(f"../{request.url.path.rstrip('/').rpartition('/')[2]}")
 
 
 def _table(summary: Mapping[str, Any]) -> str:
-    """Return the questions of a summary as CSV, with one line per possible answer."""
+    """Return the questions and games of a summary as CSV, with one line per possible answer and per game."""
     lines = io.StringIO()
     rows = csv.writer(lines)
     rows.writerow(["question", "text", "answer", "students", "right", "measured"])
@@ -209,6 +213,9 @@ def _table(summary: Mapping[str, Any]) -> str:
             right = question["right"] == index if is_choice and not question["recorded"] else ""
             texts = _cell(question["text"]), _cell(bar["label"])
             rows.writerow([number, *texts, bar["count"], right, measured])
+    for number, game in enumerate(summary["games"], 1):
+        texts = _cell(game["text"]), _cell(game["sentence"])
+        rows.writerow([f"game {number}", *texts, game["count"], "", game["alpha"]])
     return lines.getvalue()
 
 

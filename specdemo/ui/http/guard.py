@@ -50,12 +50,12 @@ PLAYER = f"/{stage.PREFIX}/player.html"
 _OWN = "|".join((stage.PREFIX, own_routes.TRACES, own_routes.LAB, class_routes.PREFIX, own_routes.HEALTH))
 _FETCHED = re.compile(
     rf"/|/config/?|/theme\.css|/favicon\.ico|/pwa_icon|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
-    rf"|/{class_routes.PREFIX}/"
+    rf"|/{class_routes.PREFIX}/|/{class_routes.SHORT_PREFIX}(/[^/]*/?)?"
     rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"
 )
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
 _POSTED_TO_US = re.compile(
-    rf"/{own_routes.TRACES}|/{own_routes.LAB}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
+    rf"/{own_routes.TRACES}|/{own_routes.LAB}/(run|explain)|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
 )
 _MCP = re.compile(rf"{API}/mcp(/|/http/?|/schema/?)?")
 """The paths of the MCP server, without MCP's older transport, which hides the request of a job."""

@@ -14,6 +14,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from specdemo.doctor.chart import round_chart
+from specdemo.doctor.finding import explain
+from specdemo.doctor.reading import MAX_PASTED, reading_from
 from specdemo.engine.race import replay_lines
 from specdemo.lab.answers import run_answer
 from specdemo.records import recordings, trace_file
@@ -23,7 +26,14 @@ from specdemo.service.service import Service, State
 from specdemo.ui import stage
 from specdemo.ui.http.gradio_internals import stopped_counters
 from specdemo.ui.http.offline import player_page
-from specdemo.ui.http.posts import PartialBodies, RefusedError, json_reply, posted, require_few_values
+from specdemo.ui.http.posts import (
+    PartialBodies,
+    RefusedError,
+    json_reply,
+    object_in,
+    posted,
+    require_few_values,
+)
 
 HEALTH, TRACES, LAB = "health", "specdemo-traces", "specdemo-lab"
 MAX_CONVERSIONS = 2
@@ -55,6 +65,7 @@ def own_routes() -> list[Route]:
         Route(f"/{stage.PREFIX}/player.html", _player),
         Route(f"/{LAB}/run", _run, methods=["POST"]),
         Route(f"/{LAB}/run/{{name}}.json", _recorded_run),
+        Route(f"/{LAB}/explain", _explain, methods=["POST"]),
     ]
 
 
@@ -145,3 +156,10 @@ def _events(lines: bytes) -> Response:
 
 async def _run(request: Request) -> Response:
     return await _of_posted_run(request, lambda run: json_reply(run_answer(run)))
+
+
+async def _explain(request: Request) -> Response:
+    too_large = f"The text is too large; paste at most {MAX_PASTED:,} characters."
+    sent = object_in(await posted(request, 4 * MAX_PASTED, too_large, partial=_partial_bodies), MAX_PASTED)
+    found = await run_in_threadpool(lambda: explain(reading_from(sent)))
+    return json_reply(asdict(found) | {"chart": round_chart(found)})

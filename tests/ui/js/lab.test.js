@@ -28,9 +28,10 @@ test("a run sets the sliders within their ranges", () => {
 
 test("a run is shown with its theory, and measured only if it raced", () => {
   const point = { alpha: 0.44, k: 3.92, c: 0.0417, speedup: 1.11, s_theory: 1.41 };
-  const [words, source] = ["α 44%, k 3.9, c 0.042, ", "a recorded run (AMD EPYC, 2 threads)"];
-  assert.equal(runWords(point, source), `The star marks ${source}: ${words}measured speedup 1.11×, theoretical speedup 1.41×.`);
-  assert.equal(runWords({ ...point, speedup: null }, "your last run"), `The star marks your last run: ${words}theoretical speedup 1.41×.`);
+  const words = "α 44%, k 3.9, c 0.042, ";
+  const answer = { source: "a recorded run (AMD EPYC, 2 threads)", measured: "1.11× (disturbed)" };
+  assert.equal(runWords(point, answer), `The star marks ${answer.source}: ${words}measured speedup 1.11× (disturbed), theoretical speedup 1.41×.`);
+  assert.equal(runWords({ ...point, speedup: null }, { source: "your last run", measured: "–" }), `The star marks your last run: ${words}theoretical speedup 1.41×.`);
 });
 
 test("a form's numbers become numbers, anything else goes to the server unchanged", () => {

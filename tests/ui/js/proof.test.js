@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { plotText } from "../../../specdemo/ui/static/common/plotly_chart.js";
-import { bandOf, figureWords, fillBars, probability, rowWords, startWords } from "../../../specdemo/ui/static/proof/proof.js";
+import { bandOf, figureWords, fillBars, lastCell, probability, rowWords, startWords } from "../../../specdemo/ui/static/proof/proof.js";
 
 const SAMPLES = {
   drawn: 500,
@@ -30,6 +30,11 @@ test("an audited prompt is identical, or parts somewhere, with the gap as far as
   const apart = { identical: false, divergence: 16, gap: 0.0123 };
   assert.deepEqual(rowWords(apart), { same: false, words: "differ at token 17; the target's two most likely tokens are 1.2% apart" });
   assert.equal(rowWords({ ...apart, gap: null }).words, "differ at token 17");
+});
+
+test("a prompt's speedup comes with the doubt about it", () => {
+  const shown = ["disturbed", "undecided", null, undefined].map((doubt) => lastCell({ speedup: 1.371, doubt })[0]);
+  assert.deepEqual(shown, ["1.37× (disturbed)", "1.37×", "1.37×", "1.37×"]);
 });
 
 test("where other libraries' texts part, each way names the token it wrote first, with both logits", () => {

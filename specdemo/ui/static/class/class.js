@@ -9,11 +9,13 @@ import { PREDICTIONS } from "../stage/prediction.js";
 import { stageOfPage } from "../stage/stage.js";
 
 const PATH = "../specdemo-class";
+const SHORT_PATH = "../class"; // for students
 // The storage key under which this browser tab keeps the class and its secret, so that a reload does not end the class.
 const KEY = "specdemo-teacher";
 const POST_MS = 200;
 const IDLE_POST_MS = 500;
 const TIMEOUT_MS = 10_000;
+const LOST_MS = 7000; // without a reply for so long, the chip says that the connection is lost
 const CONFIRM_MS = 5000;
 const LOCAL_HOSTS = ["localhost", "127.0.0.1", "[::1]"];
 const SECRET = "X-Class-Secret";
@@ -33,7 +35,10 @@ class ClassTab {
     this.window = `${Date.now()} ${Math.random()}`; // an id: the class follows only one window of the teacher
     this.numbers = 0; // the number of messages sent
     // This button leads back to the class code from any tab.
-    this.chip = button("sd-button sd-class-chip", "", () => openTab("class"));
+    this.chip = button("sd-button sd-class-chip", "", () => {
+      openTab("class");
+      if (!this.room) this.chip.remove();
+    });
     this.chip.title = "Class code and number of students";
     const prepared = [
       ...PREDICTIONS.map((question) => ({ ...question, label: `Your next run: ${question.text}` })),
@@ -43,7 +48,7 @@ class ClassTab {
     this.games = new ClassGames(this.roles, openings, (message) => this.send(message), () => this.fetch(this.at("game")));
     for (const role of ["plan", "plan-again"]) this.roles[role].href = new URL("class/lesson-plan.html", base).href;
     this.page = new URL("..", base); // the address of the live page, to which the class's link belongs
-    this.roles["reach-address"].textContent = shortAddress(`${new URL(PATH, base)}/`);
+    this.roles["reach-address"].textContent = shortAddress(`${new URL(SHORT_PATH, base)}/`);
     this.joinScreen = new JoinScreen(this.roles);
     const isLocal = LOCAL_HOSTS.includes(this.page.hostname);
     for (const role of ["reach-local", "local", "join-local"]) this.roles[role].hidden = !isLocal;
@@ -84,6 +89,7 @@ class ClassTab {
     this.waiting = []; // messages of the teacher that have not reached the server yet
     this.isFirst = true;
     this.postedAt = 0;
+    this.watchReplies();
     this.showClass({ students: 0, question: null, game: null });
     this.schedule(0);
   }
@@ -121,8 +127,15 @@ class ClassTab {
     this.schedule(this.waiting.length || isMoving ? POST_MS : IDLE_POST_MS);
     if (reply.error) return this.failed(reply.error, message);
     this.isFirst = false;
+    this.watchReplies();
     taken();
     this.showClass(reply);
+  }
+
+  // The chip is on every tab, so the teacher sees there that students get no news.
+  watchReplies() {
+    clearTimeout(this.silent);
+    this.silent = setTimeout(() => write(this.chip, `Class ${this.room.code} · no connection`), LOST_MS);
   }
 
   // Handles refusals only. After a network failure, or if the server is busy, the next post tries again.
@@ -199,10 +212,12 @@ class ClassTab {
    */
   close(words, elsewhere = false) {
     this.room = null;
+    clearTimeout(this.silent);
     if (!elsewhere) forgetInTab(KEY);
     this.root.dataset.state = "none";
     document.body.toggleAttribute("data-class", false);
-    this.chip.remove();
+    if (currentTab() === "class") this.chip.remove();
+    else write(this.chip, "The class has ended"); // leads to the sentence below
     this.joinScreen.close();
     this.questions.show(null);
     this.roles.summary.hidden = true;
@@ -245,7 +260,10 @@ class JoinScreen {
 
 /** The part of a class's link that a student types to get to the form for the code. */
 function shortAddress(link) {
-  return link.replace(/^https?:\/\//, "").replace(/\/[^/]*$/, "");
+  return link
+    .replace(/^https?:\/\//, "")
+    .replace(/\/[^/]*$/, "")
+    .replaceAll("-", "-\u2060"); // no line ends after a hyphen
 }
 
 const PHASE_WORDS = { open: "Students are writing the next words.", judging: "Time is up. The target is verifying the drafts…" };

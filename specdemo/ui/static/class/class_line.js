@@ -4,6 +4,7 @@ import { recallInTab, rememberInTab } from "../common/dom.js";
 
 const KEY = "specdemo-class";
 const SILENT_MS = 6000; // if a stream has not begun after this time, a proxy holds it back
+const LOST_MS = 8000; // the server sends something every two seconds, so after this time the connection is lost
 const RETRY_MS = 2000;
 const POLL_GAP_MS = 300;
 const OVER = 404;
@@ -49,7 +50,7 @@ export class ClassLine {
   }
 
   async post(path, content) {
-    return jsonOf(await fetch(`${this.address}/${path}`, { method: "POST", body: JSON.stringify(content) }));
+    return jsonOf(await fetch(`${this.address}/${path}`, { method: "POST", body: JSON.stringify(content), signal: AbortSignal.timeout(LOST_MS) }));
   }
 
   at(path) {
@@ -63,26 +64,29 @@ export class ClassLine {
 
   listen() {
     const source = new EventSource(this.at("events"));
+    let watch;
     const close = () => {
-      clearTimeout(silent);
+      clearTimeout(watch);
       source.close();
     };
+    const lose = () => {
+      close();
+      if (!this.isOver) this.retry();
+    };
     // Some proxies deliver a stream only when it has ended. In that case the page polls from now on.
-    const silent = setTimeout(() => {
+    watch = setTimeout(() => {
       close();
       this.isPolling = true;
       this.poll();
     }, SILENT_MS);
     source.onmessage = ({ data }) => {
-      clearTimeout(silent);
+      clearTimeout(watch);
+      watch = setTimeout(lose, LOST_MS);
       this.onState(true);
       this.take(JSON.parse(data));
       if (this.isOver) close();
     };
-    source.onerror = () => {
-      close();
-      if (!this.isOver) this.retry();
-    };
+    source.onerror = lose;
   }
 
   async poll() {

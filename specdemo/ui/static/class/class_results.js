@@ -27,7 +27,8 @@ export function resultWords(question) {
   const within = tolerance ? ` (within ${share(tolerance)})` : "";
   const answer = answerWords(question, right);
   if (recorded) return `No verdict. Recorded answer: ${answer}.`;
-  return `${measured ? "Measured" : "Answer"}: ${answer}. ${count} of ${answered} were right${within}.`;
+  const rated = answered ? ` ${count} of ${answered} were right${within}.` : "";
+  return `${measured ? "Measured" : "Answer"}: ${answer}.${rated}`;
 }
 
 /**

@@ -22,8 +22,13 @@ export function mountStudent({ root, base, home, settings }) {
 
 /** The class code in the path of an address, or null if there is none. */
 function codeIn(path) {
-  const code = path.match(/\/specdemo-class\/([^/]+)$/)?.[1];
-  return code ? decodeURIComponent(code).trim().toUpperCase() : null;
+  const code = path.match(/\/(?:specdemo-)?class\/([^/]+)$/)?.[1];
+  return code ? plainCode(decodeURIComponent(code)) : null;
+}
+
+/** A class code as it was typed, perhaps in small letters or with a space in the middle. */
+function plainCode(typed) {
+  return typed.replace(/[^a-z0-9]/gi, "").toUpperCase();
 }
 
 class StudentPage {
@@ -45,11 +50,11 @@ class StudentPage {
       this.view.follow();
       this.showState();
     });
-    onSubmit(this.roles.join, () => location.assign(this.address(this.roles.join.elements.code.value.trim())));
+    onSubmit(this.roles.join, () => location.assign(this.address("class", plainCode(this.roles.join.elements.code.value))));
   }
 
-  address(code) {
-    return new URL(`specdemo-class/${encodeURIComponent(code)}`, this.home);
+  address(path, code) {
+    return new URL(`${path}/${encodeURIComponent(code)}`, this.home);
   }
 
   askForCode(refusal) {
@@ -61,7 +66,7 @@ class StudentPage {
 
   async join(code) {
     this.roles.code.textContent = `· class ${code}`;
-    this.line = new ClassLine(this.address(code), {
+    this.line = new ClassLine(this.address("specdemo-class", code), {
       onMessage: (message) => this.take(message),
       onState: (connected) => this.showState(connected),
     });
@@ -126,6 +131,12 @@ function stateWords(follows, tab) {
   return `Your teacher is on the tab “${tables.tabs[tab]}”; look at the projector.`;
 }
 
+/** Show what the class asks for, wherever the student was on the page. */
+function comeIntoView(section) {
+  const { top, bottom } = section.getBoundingClientRect();
+  if (top < 0 || bottom > innerHeight) section.scrollIntoView({ block: "start" });
+}
+
 const ROUNDING = 1e-9;
 
 class Asked {
@@ -167,6 +178,7 @@ class Asked {
     const title = element("h2", "", text);
     const parts = phase === "revealed" ? [this.status, title, answer, this.counts] : [title, answer, this.counts, this.status];
     replaceParts(this.root, ...parts, ...(why ? [element("p", "", why)] : []));
+    if (phase !== "measuring") comeIntoView(this.root); // a measurement is seen on the stage
   }
 
   get outcome() {
@@ -260,6 +272,7 @@ class Drafting {
     this.status.setAttribute("role", "status");
     const title = element("h2", "", "The class as the draft model");
     replaceParts(this.root, title, element("p", "sd-game-opening", game.text), this.body(), this.status);
+    comeIntoView(this.root);
   }
 
   body() {

@@ -2,6 +2,7 @@
 // all figures.
 
 import { button, element, onSubmit, progressBar, rolesOf } from "../common/dom.js";
+import { DoctorSection } from "./lab_doctor.js";
 import { OracleSection, RunOnStage, TheorySection } from "./lab_theory.js";
 import { WhatIfSection } from "./lab_what_if.js";
 import { GrowingLines } from "../common/ndjson.js";
@@ -37,6 +38,7 @@ class Lab {
     this.theory = new TheorySection(part("theory"), base, run, settings.figures.theory);
     this.whatIf = new WhatIfSection(part("what-if"), base, run, settings.figures["what-if"]);
     this.oracle = new OracleSection(part("oracle"), base, run);
+    this.doctor = new DoctorSection(part("doctor"), base);
     const job = { base, settings, start: (section, request) => this.start(section, request), stop: () => trigger("stop") };
     this.jobs = [
       new SweepSection(part("sweep"), job),

@@ -6,7 +6,7 @@ import { sourceWords } from "../stage/recordings.js";
 import { stageOfPage } from "../stage/stage.js";
 import { bestDraftLength, expectedTokens, roundCost, theoreticalSpeedup } from "./theory.js";
 import { fillTheory } from "./theory_chart.js";
-import { isSlower, share, times } from "../common/words.js";
+import { isSlower, measuredTimes, share, times } from "../common/words.js";
 
 const PATH = "../specdemo-lab";
 export const NO_RUN = "No run has finished yet. Start a run or play a recording in the tab Run.";
@@ -25,8 +25,8 @@ export class RunOnStage {
   }
 
   /**
-   * Resolves to `{ point, oracle, what_if, source }`, where `source` are the `sourceWords` of the run, or to null without a
-   * finished run. Rejects with the server's sentence.
+   * Resolves to `{ point, oracle, what_if, source, measured }`, where `source` are the `sourceWords` of the run and `measured` is its
+   * speedup in words, or to null without a finished run. Rejects with the server's sentence.
    */
   async look() {
     const stage = stageOfPage();
@@ -45,11 +45,12 @@ export class RunOnStage {
     const answer = recording
       ? answerFrom(new URL(`${this.url}/${encodeURIComponent(recording)}.json`))
       : answerFrom(this.url, { method: "POST", body: JSON.stringify(trace.file()) });
-    return { ...(await answer), source };
+    return { ...(await answer), source, measured: measuredTimes(trace.end) };
   }
 }
 
-async function answerFrom(url, request) {
+/** The server's answer to a request; rejects with its sentence if it refuses. */
+export async function answerFrom(url, request) {
   const response = await fetch(url, request);
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(answer.error ?? `The server did not answer (status ${response.status}); try again.`);
@@ -83,7 +84,7 @@ export class TheorySection {
   async mark() {
     const answer = await this.run.look();
     this.point = answer?.point ?? null;
-    if (this.point) this.tell(runWords(this.point, answer.source));
+    if (this.point) this.tell(runWords(this.point, answer));
     return Boolean(this.point);
   }
 
@@ -133,10 +134,10 @@ export function slidersOf({ alpha, k, c, growth }, reach) {
 }
 
 /** A sentence that compares a run's measured speedup with the theory. */
-export function runWords({ alpha, k, c, speedup, s_theory: theory }, source) {
-  const measured = speedup === null ? "" : `measured speedup ${times(speedup)}, `;
+export function runWords({ alpha, k, c, speedup, s_theory: theory }, { source, measured }) {
+  const raced = speedup === null ? "" : `measured speedup ${measured}, `;
   const settings = `α ${share(alpha)}, k ${Number(k.toFixed(1))}, c ${Number(c.toFixed(3))}`;
-  return `The star marks ${source}: ${settings}, ${measured}theoretical speedup ${times(theory)}.`;
+  return `The star marks ${source}: ${settings}, ${raced}theoretical speedup ${times(theory)}.`;
 }
 
 /** The section that shows the run with the best length of each draft, known in hindsight. */

@@ -6,7 +6,7 @@ import { noteProof, openTab } from "../common/page.js";
 import { Chart, plotText } from "../common/plotly_chart.js";
 import { blankMarks } from "../stage/tokens.js";
 import { BASELINE, SPECULATIVE } from "../stage/trace.js";
-import { percent, timeLeft, times } from "../common/words.js";
+import { measuredTimes, percent, timeLeft } from "../common/words.js";
 
 const MIN_P = 1e-99;
 const LABEL_LETTERS = 40;
@@ -191,8 +191,9 @@ function auditRow(row) {
   return element("tr", "", prompt, tokens, verdict, element("td", "", ...lastCell(row)));
 }
 
-function lastCell({ speedup, gap, identical }) {
-  if (speedup !== undefined) return [times(speedup)];
+/** The contents of the last cell of a row: the measured speedup, or how far the two most likely tokens are apart. */
+export function lastCell({ speedup, doubt, gap, identical }) {
+  if (speedup !== undefined) return [measuredTimes({ totals: { speedup }, doubt })];
   return [`${identical ? "≥ " : ""}${decimals(gap)}`, element("span", "sd-proof-unit", " apart")];
 }
 

@@ -82,6 +82,7 @@ export function mountFollowing({ root, base, settings }) {
   return stage;
 }
 
+const REPLAY_MS = 2000; // a recording that plays in a queue stands still for so long before it begins again
 const NOT_AWAITED = { awaited: null, live: false }; // no run is to come
 
 class Stage {
@@ -199,8 +200,15 @@ class Stage {
     }
     if (!this.recording) return;
     if (isFirst) arrival.say(`Recorded on ${this.trace.start.run.device}.`);
-    if (!isStill()) return isFirst || this.player.atEnd ? this.player.play() : undefined;
-    if (isFirst) this.player.seekEnd();
+    if (isStill() && isFirst) this.player.seekEnd();
+    else if (isFirst) this.player.play();
+  }
+
+  // The queue sends an update only when the wait has changed, so the recording begins again by itself.
+  replayMeanwhile() {
+    const { player, awaited } = this;
+    const plays = () => awaited && this.awaited === awaited && this.meanwhile === awaited && this.player === player && player.atEnd;
+    if (plays() && !isStill()) setTimeout(() => plays() && this.notice.latest.ahead && player.play(), REPLAY_MS);
   }
 
   /** Take more events of the current run. */
@@ -362,7 +370,10 @@ class Stage {
       trace: this.trace,
       pace: this.transport.pace,
       onTime: () => this.redraw(),
-      onState: () => this.showState(),
+      onState: () => {
+        this.showState();
+        this.replayMeanwhile();
+      },
       slowedAt: (time) => this.tour?.slowedAt(time) ?? null,
     });
     this.selection.clear();

@@ -186,6 +186,8 @@ export class Toolbar {
       this.stage.reflow();
       remember(PROJECTOR_KEY, projector.checked ? "on" : "off");
     });
+    addEventListener("beforeprint", () => document.body.classList.remove("sd-projector")); // paper is read from near
+    addEventListener("afterprint", apply);
     apply();
   }
 }

@@ -1,0 +1,1 @@
+"""Explanations of speedups that were measured in other programs."""
