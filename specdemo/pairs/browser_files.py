@@ -116,7 +116,7 @@ def write_pair(folder: Path, pair: Any, quantized: Mapping[int, list[Part]], cap
     stacks = {"target": pair.target.stack, "draft": pair.draft.stack}
     caches = {lane: stacks[name].open(capacity) for lane, name in LANES_OF_RUN.items()}
     # 1. Weights and tables of constants
-    id_map = pair.id_map.to(torch.int32).contiguous()
+    id_map = pair.id_map.long().contiguous()
     constants = [id_map, *(tensor for cache in caches.values() for tensor in cache.kept[1:])]
     tensors = [tensor for one in stacks.values() for tensor in one.tensors] + constants
     new = [(tensor, to) for tensor in tensors if (to := memory.add(tensor)) is not None]
@@ -129,6 +129,9 @@ def write_pair(folder: Path, pair: Any, quantized: Mapping[int, list[Part]], cap
         numbers = memory.moved(cache.fields)
         numbers[fields.IDS] = memory.place(8 * cache.most)
         numbers[fields.LOGITS] = memory.place(4 * LINES * numbers[fields.LOGIT_STRIDE])
+        for field, size in {fields.BEST: 8, fields.LARGEST: 4, fields.TOTAL: 4, fields.NEXT: 8}.items():
+            numbers[field] = memory.place(size * LINES)
+        numbers[fields.ID_MAP] = memory.moved([id_map.data_ptr()])[0] if lane == "draft" else 0
         model = stacks[LANES_OF_RUN[lane]]
         lanes[lane] = {
             "at": memory.place(8 * len(numbers)),
@@ -143,14 +146,15 @@ def write_pair(folder: Path, pair: Any, quantized: Mapping[int, list[Part]], cap
         raw = tensor.contiguous().flatten().view(torch.uint8).numpy()[:, None]
         known = quantized.get(tensor.data_ptr(), [Part(0, RAW, 1, raw)])
         parts += [replace(part, to=to + part.to) for part in known]
-    names = ("IDS", "ROWS", "START", "SCORED", "THREADS", "LOGITS", "LOGIT_STRIDE")
+    names = ("IDS", "ROWS", "START", "SCORED", "THREADS", "STEPS", "NEXT", "LOGITS", "LOGIT_STRIDE")
+    names += ("BEST", "LARGEST", "TOTAL", "ID_MAP")
     return {
         "memory": memory.end,
         "pieces": list(_write_pieces(folder, parts)),
         "lanes": lanes,
         "names": {name: getattr(fields, name) for name in names},
-        "id_map": memory.moved([id_map.data_ptr()])[0],
         "rows": stack.MOST_ROWS,
+        "lines": LINES,
         "capacity": capacity,
         "threads": MOST_THREADS,
         "control": CONTROL,

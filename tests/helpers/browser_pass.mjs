@@ -24,22 +24,28 @@ const helper = new Worker(new URL(import.meta.url), { workerData: { memory, plan
 await new Promise((done, failed) => helper.once("message", done).once("error", failed));
 
 const bits = (numbers) => [...new Uint32Array(numbers.slice().buffer)];
-const { ids, prompt, logits } = plan.expected;
+const { ids, prompt, logits, written } = plan.expected;
 for (const [lane, stored] of Object.entries(logits)) {
   const all = new Uint32Array(new Uint8Array(Buffer.from(stored, "base64")).buffer);
   const width = plan.lanes[lane].vocabulary;
   const rows = ids.slice(prompt);
   const check = (place, row, threads) => {
     if (`${bits(passes.logits(lane, place))}` !== `${[...all.subarray(row * width, (row + 1) * width)]}`) throw new Error(`${lane}, row ${row}, ${threads} threads`);
+    const found = passes.logits(lane, place);
+    if (found[passes.best(lane, place)] !== Math.max(...found)) throw new Error(`the best token of ${lane}, row ${row}`);
   };
   for (const threads of [1, 2]) {
-    for (let first = 0; first < prompt; first += plan.rows) passes.run(lane, ids.slice(first, Math.min(prompt, first + plan.rows)), first, 0, threads);
-    passes.run(lane, rows, prompt, rows.length, threads);
+    for (let first = 0; first < prompt; first += plan.rows) passes.run(lane, ids.slice(first, Math.min(prompt, first + plan.rows)), first, 0, { threads });
+    passes.run(lane, rows, prompt, rows.length, { threads });
     for (const row of rows.keys()) check(row, row, threads);
     for (const [row, id] of rows.entries()) {
-      passes.run(lane, [id], prompt + row, 1, threads);
+      passes.run(lane, [id], prompt + row, 1, { threads });
       check(0, row, threads);
     }
+    if (lane !== "draft") continue;
+    passes.run(lane, ids.slice(-1), ids.length - 1, 1, { steps: written.length, threads });
+    const steps = passes.written(lane, written.length);
+    if (`${steps}` !== `${written}`) throw new Error(`a draft of ${steps} instead of ${written}`);
   }
 }
 console.log("equal");

@@ -24,7 +24,7 @@ from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.reduced_draft import fit_screen, slice_of_target
 from specdemo.pairs.browser_files import PLAN, write_pair
 
-CAPACITY, PROMPT, ROWS = 150, 60, 5
+CAPACITY, PROMPT, ROWS, STEPS = 150, 60, 5, 6
 
 
 def main(folder: Path) -> None:
@@ -44,8 +44,11 @@ def main(folder: Path) -> None:
         compiled.stack.run(cache, ids[:PROMPT], 0, 0, 1)
         found = compiled.stack.run(cache, ids[PROMPT:], PROMPT, ROWS, 1).logits
         logits[lane] = base64.b64encode(found.contiguous().numpy().tobytes()).decode()
+    cache = draft.stack.open(CAPACITY)
+    draft.stack.run(cache, ids[:-1], 0, 0, 1)
+    written, _ = draft.stack.write(cache, ids[-1:], len(ids) - 1, 0, STEPS, 1, kept)
     plan = write_pair(folder, pair, {}, CAPACITY)
-    plan["expected"] = {"ids": ids.tolist(), "prompt": PROMPT, "logits": logits}
+    plan["expected"] = {"ids": ids.tolist(), "prompt": PROMPT, "logits": logits, "written": written.tolist()}
     (folder / PLAN).write_text(json.dumps(plan), encoding="utf-8")
 
 

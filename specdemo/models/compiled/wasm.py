@@ -99,6 +99,7 @@ def _without_machine(text: str) -> str:
         (r"^target (datalayout|triple) = .*$", ""),
         (r"^(declare.*|.*call void) @llvm\.prefetch\.p0\(.*$", ""),  # browsers have no such instruction
         (r"@llvm\.maxnum\.v4f32\(", "@larger("),
+        (r"@llvm\.exp\.f32\(", "@exponential("),  # JavaScript's, for probabilities to show
         (r"@llvm\.fma\.v4f32\(", "@multiply_add("),
         (r"^define linkonce_odr void @(NRT_incref|NRT_decref)\(.*?^}$", r"declare void @\1(ptr)"),
     ):

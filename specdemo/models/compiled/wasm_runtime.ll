@@ -12,6 +12,7 @@ declare i32 @llvm.wasm.memory.atomic.wait32(ptr, i32, i64)
 declare i32 @llvm.wasm.memory.atomic.notify(ptr, i32)
 declare float @llvm.sqrt.f32(float)
 declare <4 x float> @llvm.wasm.relaxed.madd.v4f32(<4 x float>, <4 x float>, <4 x float>)
+declare float @exponential(float) "wasm-import-module"="env" "wasm-import-name"="exponential"
 declare i32 @omp_get_thread_num() "wasm-import-module"="env" "wasm-import-name"="thread_number"
 
 define <4 x float> @strict_multiply_add(<4 x float> %x, <4 x float> %y, <4 x float> %z) alwaysinline {

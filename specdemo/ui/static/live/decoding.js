@@ -26,13 +26,6 @@ class Stopwatch {
   skip() {
     this.from = performance.now();
   }
-
-  /** Do something that is only for display and does not count. */
-  pause(act) {
-    const begin = performance.now();
-    act();
-    this.from += performance.now() - begin;
-  }
 }
 
 /** A model with the cache of one lane; `length` is the number of its positions. */
@@ -51,8 +44,23 @@ class Model {
     }
   }
 
-  logits(row) {
-    return this.passes.logits(this.lane, row);
+  /** Append ids, and then the tokens of all but the last of k steps; return the tokens. */
+  write(ids, k) {
+    const { rows } = this.passes.plan;
+    const last = ids.slice(-rows);
+    this.forward(ids.slice(0, -rows), 0);
+    this.passes.run(this.lane, last, this.length, 1, { steps: k });
+    this.length += last.length + k - 1;
+    return this.passes.written(this.lane, k);
+  }
+
+  best(row) {
+    return this.passes.best(this.lane, row);
+  }
+
+  /** The most likely tokens of a row, and a function for the probability of a token. */
+  distribution(row) {
+    return distribution(this.passes.logits(this.lane, row), this.passes.lanes[this.lane].idMap);
   }
 
   rollback(length) {
@@ -94,24 +102,18 @@ export function* speculate({ target, draft, promptIds, maxNewTokens, eosIds, len
 
     // 1. Draft
     const k = length.start(end - position - 1);
-    const drafted = [];
-    for (let step = 0; step < k; step += 1) {
-      draft.forward(step ? [drafted.at(-1).id] : text.slice(draft.length), 1);
-      const row = draft.logits(0);
-      const id = draft.passes.draftIds[best(row)];
-      watch.pause(() => drafted.push({ id, logits: row.slice() }));
-    }
+    const drafted = k ? draft.write(text.slice(draft.length), k) : [];
     watch.lap();
 
     // 2. Verify
-    target.forward([text.at(-1), ...drafted.map(({ id }) => id)], k + 1);
+    target.forward([text.at(-1), ...drafted], k + 1);
     watch.lap();
 
     // 3. Accept
     let accepted = 0;
-    let token = best(target.logits(0));
-    while (accepted < k && token === drafted[accepted].id) token = best(target.logits((accepted += 1)));
-    const outcome = truncateAtEos(accepted, token, drafted.map(({ id }) => id), eosIds);
+    let token = target.best(0);
+    while (accepted < k && token === drafted[accepted]) token = target.best((accepted += 1));
+    const outcome = truncateAtEos(accepted, token, drafted, eosIds);
     text.push(...outcome.emitted);
 
     // 4. Roll back
@@ -153,17 +155,6 @@ export function* race(lanes) {
   }
 }
 
-// Returns the index of the largest logit, the first of several.
-function best(row) {
-  let [found, zeros] = [0, 0];
-  for (let index = 0; index < row.length; index += 1) {
-    if (row[index] > row[found]) found = index;
-    zeros += row[index] * 0; // NaN if the logit is no finite number
-  }
-  if (zeros !== 0) throw new Error("The models gave values that are not numbers. Reload this page; if this happens again, use another browser.");
-  return found;
-}
-
 function truncateAtEos(accepted, token, drafted, eosIds) {
   const written = [...drafted.slice(0, accepted), token];
   const end = written.findIndex((id) => eosIds.includes(id));
@@ -176,24 +167,22 @@ function truncateAtEos(accepted, token, drafted, eosIds) {
 
 // Returns the records of the draft tokens and of the target's own token, with probabilities at temperature 1.
 function describe(target, draft, drafted, accepted, { kept, compared, own, emitted }) {
-  const records = drafted.map(({ id, logits }, index) => {
-    const [q, p] = [distribution(logits), distribution(target.logits(index))];
+  const records = drafted.map((id, index) => {
+    const [q, p] = [draft.distribution(index), target.distribution(index)];
     const agrees = Number(index <= accepted ? index < accepted : p.top[0][0] === id);
     const verdict = { status: index < kept ? "accepted" : "discarded", compared: index < compared, rejected: index >= kept && index < compared };
-    const draftTop = q.top.map(([place, probability]) => [draft.passes.draftIds[place], probability]);
     const raw = { raw_q: q.top[0][1], raw_p: p.of(id) };
-    return { id, q: 1, p: agrees, ...verdict, accept_prob: agrees, u: null, noise: null, ...raw, draft_top: draftTop, target_top: p.top };
+    return { id, q: 1, p: agrees, ...verdict, accept_prob: agrees, u: null, noise: null, ...raw, draft_top: q.top, target_top: p.top };
   });
   if (!own) return { drafted: records, emission: null };
-  const { top, of } = distribution(target.logits(accepted));
+  const { top, of } = target.distribution(accepted);
   const id = emitted.at(-1);
   const status = accepted < drafted.length ? "corrected" : "bonus";
   const gap = top[1][1] > 0 ? top[0][1] - top[1][1] : null;
   return { drafted: records, emission: { id, status, prob: 1, raw_prob: of(id), noise: null, residual_mass: null, top, gap } };
 }
 
-// Returns the five most likely tokens and a function for the probability of a token.
-function distribution(logits) {
+function distribution(logits, idMap) {
   const top = [];
   for (let index = 0; index < logits.length; index += 1) {
     if (top.length === TOP && logits[index] <= logits[top.at(-1)]) continue;
@@ -204,14 +193,14 @@ function distribution(logits) {
   const largest = logits[top[0]];
   const total = logits.reduce((sum, logit) => sum + Math.exp(logit - largest), 0);
   const of = (index) => Math.exp(logits[index] - largest) / total;
-  return { top: top.map((index) => [index, of(index)]).filter(([, probability]) => probability > 0), of };
+  return { top: top.map((index) => [idMap ? Number(idMap[index]) : index, of(index)]).filter(([, probability]) => probability > 0), of };
 }
 
 /** Use the number of threads with the fastest passes. */
 export function chooseThreads(passes) {
   const counts = [];
   for (let count = passes.threads; count >= 1; count = Math.floor(count / 2)) counts.push(count);
-  const times = interleaved(counts, (count) => passes.run(BASELINE, [1, 1], MEASURED_AT, 2, count));
+  const times = interleaved(counts, (count) => passes.run(BASELINE, [1, 1], MEASURED_AT, 2, { threads: count }));
   passes.threads = counts.reduce((first, count) => (times.get(count).median < times.get(first).median ? count : first));
 }
 
@@ -220,12 +209,7 @@ export function calibrate(passes, maxK) {
   const counts = Array.from({ length: maxK + 1 }, (_, index) => index + 1);
   const times = interleaved(counts, (count) => passes.run(BASELINE, Array(count).fill(1), MEASURED_AT, count));
   const cost = counts.map((count) => Math.min(...counts.filter((more) => more >= count).map((more) => times.get(more).median)));
-  const drafts = interleaved([DRAFTED], () => {
-    for (let step = 0; step < DRAFTED; step += 1) {
-      passes.run("draft", [1], MEASURED_AT + step, 1);
-      best(passes.logits("draft", 0));
-    }
-  }).get(DRAFTED);
+  const drafts = interleaved([DRAFTED], (steps) => passes.run("draft", [1], MEASURED_AT, 1, { steps })).get(DRAFTED);
   const scatters = [...times.values()].map((one) => one.scatter);
   return {
     step_s: cost[0],

@@ -19,7 +19,7 @@ export function memoryFor(plan) {
 
 /** An instance of the module for the thread with the number `me`; thread 0 calls passes, the others `serve` them. */
 export async function instanceOf(module, memory, plan, me) {
-  const instance = await WebAssembly.instantiate(module, { env: { memory, thread_number: () => me } });
+  const instance = await WebAssembly.instantiate(module, { env: { memory, thread_number: () => me, exponential: Math.exp } });
   if (me > 0) instance.exports.__stack_pointer.value = plan.control + (me + 1) * plan.stack_bytes;
   return instance;
 }
@@ -45,22 +45,31 @@ export class Passes {
     this.lanes = {};
     for (const [name, { at, fields, vocabulary }] of Object.entries(plan.lanes)) {
       const numbers = new BigInt64Array(memory.buffer, at, fields.length);
-      numbers.set(fields.map(BigInt));
-      const { IDS, LOGITS, LOGIT_STRIDE } = plan.names;
-      const ids = new BigInt64Array(memory.buffer, fields[IDS], plan.rows);
+      const all = fields.map(BigInt);
+      const { IDS, NEXT, ID_MAP, LOGITS, LOGIT_STRIDE, BEST, LARGEST, TOTAL } = plan.names;
+      const longs = (field, count) => new BigInt64Array(memory.buffer, fields[field], count);
+      const floats = (field) => new Float32Array(memory.buffer, fields[field], plan.lines);
       const logits = (row) => new Float32Array(memory.buffer, fields[LOGITS] + 4 * row * fields[LOGIT_STRIDE], vocabulary);
-      this.lanes[name] = { at, numbers, ids, logits };
+      const results = { written: longs(NEXT, plan.lines), best: longs(BEST, plan.lines), largest: floats(LARGEST), total: floats(TOTAL) };
+      const idMap = fields[ID_MAP] && longs(ID_MAP, vocabulary);
+      this.lanes[name] = { at, numbers, all, ids: longs(IDS, plan.rows), logits, idMap, ...results };
     }
-    this.draftIds = new Int32Array(memory.buffer, plan.id_map, plan.lanes.draft.vocabulary);
   }
 
-  /** Append up to `plan.rows` ids to a lane's cache, at position `start`. The last `scored` rows get logits. */
-  run(lane, ids, start, scored, threads = this.threads) {
-    const { at, numbers, ids: place } = this.lanes[lane];
-    if (start + ids.length > this.plan.capacity) throw new Error(`positions up to ${start + ids.length} of ${this.plan.capacity}`);
-    const { ROWS, START, SCORED, THREADS } = this.plan.names;
+  /**
+   * Append up to `plan.rows` ids to a lane's cache, at position `start`. The last `scored` rows get logits. With `steps`,
+   * the best token of the last row is the input of the next pass, and so on; `written` has these tokens.
+   */
+  run(lane, ids, start, scored, { steps = 0, threads = this.threads } = {}) {
+    const { at, numbers, all, ids: place } = this.lanes[lane];
+    const end = start + ids.length + Math.max(0, steps - 1);
+    if (end > this.plan.capacity) throw new Error(`positions up to ${end} of ${this.plan.capacity}`);
+    const { ROWS, START, SCORED, THREADS, STEPS, NEXT } = this.plan.names;
+    numbers.set(all); // a pass with steps changes them
+    if (!steps) numbers[NEXT] = 0n;
     ids.forEach((id, index) => (place[index] = BigInt(id)));
-    for (const [field, value] of [[ROWS, ids.length], [START, start], [SCORED, scored], [THREADS, threads]]) numbers[field] = BigInt(value);
+    const given = [[ROWS, ids.length], [START, start], [SCORED, scored], [THREADS, threads], [STEPS, Math.max(1, steps)]];
+    for (const [field, value] of given) numbers[field] = BigInt(value);
     this.exports.set_team(threads);
     if (threads > 1) {
       Atomics.store(this.words, 1, at);
@@ -70,8 +79,23 @@ export class Passes {
     this.exports.pass(at);
   }
 
-  /** The logits of a row of the lane's last pass; the next pass overwrites them. */
+  /** The logits of a row, or of a step, of the lane's last pass; the next pass overwrites them. */
   logits(lane, row) {
     return this.lanes[lane].logits(row);
+  }
+
+  /** The index of the largest of these logits, the first of several. */
+  best(lane, row) {
+    const { best, largest, total } = this.lanes[lane];
+    if (!Number.isFinite(largest[row]) || !Number.isFinite(total[row])) {
+      throw new Error("The models gave values that are not numbers. Reload this page; if this happens again, use another browser.");
+    }
+    return Number(best[row]);
+  }
+
+  /** The tokens of `steps` steps. */
+  written(lane, steps) {
+    for (let step = 0; step < steps; step += 1) this.best(lane, step);
+    return [...this.lanes[lane].written.subarray(0, steps)].map(Number);
   }
 }
