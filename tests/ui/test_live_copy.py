@@ -179,6 +179,14 @@ def test_stop_ends_a_run_and_a_long_or_missing_prompt_gets_a_sentence(visit):
     page.wait_for_selector(".sd[data-recording=days]")
 
 
+def test_no_file_is_too_large_for_a_host_and_hosts_find_the_headers(folder):
+    assert max(path.stat().st_size for path in folder.rglob("*")) <= 20_000_000
+    headers = "".join(f"  {name}: {value}\n" for name, value in ISOLATION.items())
+    assert (folder / "_headers").read_text() == f"/*\n{headers}"
+    front_matter = (folder / "README.md").read_text()
+    assert f"sdk: static\napp_file: index.html\ncustom_headers:\n{headers}---\n" in front_matter
+
+
 def test_the_tokenizer_gives_the_ids_of_the_servers(folder, builtin_pair):
     prompts = [*(one.prompt for one in builtin_prompts()), *HARD]
     library = next((STATIC / LIVE).glob("tokenizers-*.min.mjs")).as_uri()
