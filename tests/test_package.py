@@ -25,7 +25,7 @@ from specdemo.ui.http.gradio_internals import TESTED, untested_version
 
 ROOT = Path(__file__).parent.parent
 NOT_THE_PAGE = {"bench", "training", "cluster"}
-IMPORTED_BY_TRANSFORMERS = {"accelerate", "gguf"}
+IMPORTED_BY_TRANSFORMERS = {"accelerate"}
 ZERO_GPU = ["2.8.0", "2.9.1", "2.10.0", "2.11.0"]
 """The latest patch of each minor version that ZeroGPU supports and this program runs with."""
 ELSEWHERE = """

@@ -46,6 +46,11 @@ class Compiled:
                     self._code = self._compiled()
         return self._code.address
 
+    def portable_code(self) -> tuple[str, str]:
+        """Return LLVM's code of the function and of all that it calls, and the function's name in it."""
+        code = self._cfunc(self._function)
+        return code.inspect_llvm(), code.native_name.removeprefix("cfunc.")
+
     def run(self, arguments: int, count: int) -> None:
         """Call the function on ``count`` threads, with the address of its arguments."""
         openmp.parallel(self.compile(), arguments, count)

@@ -35,7 +35,8 @@ from specdemo.models.compiled.vectors import (
 from specdemo.models.draft_files import quantize_rows
 
 BLOCK = 4  # number of outputs whose weights are interleaved
-TILE = 6 if REGISTERS == 32 else 3  # maximum number of rows per block: their sums fill the registers
+# Maximum number of rows per block: their sums fill the registers.
+TILE = 6 if REGISTERS == 32 else 3 if REGISTERS == 16 else 2
 AHEAD_BYTES = (
     4096  # distance of the prefetch; without it, reading takes a third longer; 2 to 6 KB are as good
 )

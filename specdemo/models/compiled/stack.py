@@ -141,6 +141,16 @@ class Stack:
         self._screens = torch.tensor(screens, dtype=torch.long)
         self._taps: dict[tuple[int, ...], Tensor] = {}
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The weights that passes read, and the tables of their addresses, int64."""
+        weights = [
+            matrix for layer in self.layers for matrix in (layer.qkv, layer.o, layer.gate_up, layer.down)
+        ]
+        weights += [self.embedding, self.output, *(self._screen or ())]
+        found = [tensor for matrix in weights for tensor in (*matrix.tensors, matrix.description)]
+        return [*found, *self._vectors, self._table, self._settings, self._screens]
+
     def open(self, capacity: int, texts: int = 1) -> StackCache:
         sizes, width, layers = self.sizes, self._width, len(self.layers)
         hidden, heads, kv_heads, d, mlp, *_ = sizes

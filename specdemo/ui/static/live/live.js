@@ -1,0 +1,96 @@
+// Runs on the static copy: the models run in this browser. The stage shows the events as it shows those of a server.
+
+import { onSubmit, rolesOf } from "../common/dom.js";
+import { stageOfPage } from "../stage/stage.js";
+
+const READY_MS = 10_000; // after it, a run does not wait for the service worker
+const form = document.getElementById("live");
+const [run, stop] = ["run", "stop"].map((id) => document.getElementById(id));
+const roles = rolesOf(form);
+const base = new URL(form.dataset.files, document.baseURI).href;
+const isReady = offline(); // later visits find the page and its modules in this browser
+let worker = null;
+let lines = "";
+
+onSubmit(form, start);
+stop.addEventListener("click", () => worker?.postMessage({ type: "stop" }));
+form.addEventListener("keydown", ({ key, ctrlKey, metaKey }) => {
+  if (key === "Enter" && (ctrlKey || metaKey)) form.requestSubmit();
+});
+
+async function start() {
+  if (run.disabled) return;
+  const { prompt, k, tokens, mode } = form.elements;
+  if (!prompt.value.trim()) return show({ type: "error", message: "The prompt is empty; write something for the models to continue." });
+  const config = {
+    prompt: prompt.value,
+    mode: mode.value,
+    k: k.value === "auto" ? "auto" : Number(k.value),
+    ...{ temperature: 0, top_k: 0, top_p: 1, rule: "greedy", drafter: "draft-model", script: "", seed: 0 },
+    max_new_tokens: Number(tokens.value),
+    ...{ baseline: true, draft_alone: false, repeats: 1 },
+  };
+  setRunning(true);
+  lines = "";
+  show({ type: "progress", text: "Loading the models", fraction: 0 });
+  await Promise.race([isReady, new Promise((done) => setTimeout(done, READY_MS))]);
+  if (!worker) openWorker();
+  worker.postMessage({ type: "run", base, config });
+}
+
+function openWorker() {
+  stageOfPage().source.repeat.dataset.only = "live"; // a server measures a run several times
+  worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+  worker.onmessage = ({ data }) => {
+    if (data.lines) feed(data.lines);
+    if (data.ended) end(data.facts);
+  };
+  worker.onerror = ({ message }) => {
+    worker.terminate();
+    worker = null; // the next run opens the models again
+    show({ type: "error", message: `The models stopped working (${message || "the files did not load"}). Press Run to try again.` });
+    end();
+  };
+}
+
+const show = (event) => feed(`${JSON.stringify(event)}\n`);
+
+function feed(more) {
+  lines += more;
+  stageOfPage().feed(lines);
+}
+
+function setRunning(isRunning) {
+  run.disabled = isRunning;
+  stop.disabled = !isRunning;
+}
+
+function end(facts) {
+  setRunning(false);
+  if (!facts) return;
+  roles.about.textContent = aboutWords(facts);
+  if (facts.isKept) navigator.storage.persist?.(); // otherwise a browser deletes the models when its disk is full
+}
+
+function aboutWords({ threads, isKept }) {
+  const number = threads === 1 ? "one thread" : `${threads} threads`;
+  const where = `The models run on your computer with ${number}, and the figures are your computer's.`;
+  const kept = isKept ? "" : " This browser does not keep files, so the next visit downloads the models again.";
+  if (crossOriginIsolated) return where + kept;
+  const more = navigator.serviceWorker?.controller ? "Reload this page for more threads, which are faster." : "More threads, which are faster, need a page with https.";
+  return `${where} ${more}${kept}`;
+}
+
+/** Keep the files of the page for visits without a network, and get the headers that threads need; see offline.js. */
+async function offline() {
+  try {
+    const isKept = Boolean(navigator.serviceWorker.controller);
+    await navigator.serviceWorker.register(new URL("../../offline.js", import.meta.url));
+    await navigator.serviceWorker.ready;
+    if (isKept) return;
+    const loaded = performance.getEntriesByType("resource").map(({ name }) => name);
+    await Promise.all([location.href, ...loaded].map((address) => fetch(address).catch(() => null)));
+  } catch {
+    // Without https, or in a private window, the page works while the network does.
+  }
+}
