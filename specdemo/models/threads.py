@@ -6,13 +6,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 
 from specdemo.models.compiled.openmp import library
 
 SLOW = 1.5  # passes that take this many times the usual start a trial of different numbers of threads
-FALL, RISE = 0.2, 0.02  # shares by which a shorter or longer pass changes the usual time
+RISE = 0.002  # share by which the usual time rises with each pass that takes longer
+PART_SHARE = 0.1  # maximum share by which passes take longer from one part of a text to the next
 JUDGED = 5  # number of passes that are judged together
 TRIES = 3  # number of passes with each number of threads in a trial
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0  # between two trials; doubled while trials change nothing
@@ -70,6 +72,14 @@ def one_torch_thread() -> Iterator[None]:
         _kept.count = None
 
 
+class PassKind(NamedTuple):
+    """Passes of one kind take equally long on an idle machine."""
+
+    model: Hashable  # kept as long as the choice
+    rows: int
+    part: int = 0  # of the text in which the pass starts
+
+
 class ThreadChoice:
     """Chooses, from ``counts`` (most first), the number of threads with which compiled passes are fastest.
 
@@ -80,32 +90,29 @@ class ThreadChoice:
     def __init__(self, counts: Sequence[int], clock: Callable[[], float] = time.perf_counter):
         self._counts, self._clock = list(counts), clock
         self.count = self._counts[0]
-        self._usual: dict[Hashable, float] = {}
+        self._usual: dict[PassKind, float] = {}  # seconds of the fastest passes of late
         self._recent: deque[float] = deque(maxlen=JUDGED)
         self._untried: list[int] = []
-        self._found: dict[int, list[float]] = {}
+        self._found: dict[int, list[tuple[PassKind, float]]] = {}
         self._before = self.count
         self._next_trial = -float("inf")
         self._wait_s = FIRST_WAIT_S
 
-    def passed(self, kind: Hashable, seconds: float) -> None:
-        """Record the time of a pass, and choose ``count`` for the next one.
-
-        Passes of one ``kind`` usually take equally long.
-        """
+    def passed(self, kind: PassKind, seconds: float) -> None:
+        """Record the time of a pass, and choose ``count`` for the next one."""
         if len(self._counts) == 1:
             return
-        usual = self._usual.setdefault(kind, seconds)
-        slowness = seconds / usual
-        self._usual[kind] += (seconds - usual) * (FALL if seconds < usual else RISE)
+        if kind not in self._usual:
+            self._usual[kind] = self._longest(kind)
+        usual = self._usual[kind] = min(seconds, self._usual[kind] * (1 + RISE))
         if self._found:
-            self._found[self.count].append(slowness)
+            self._found[self.count].append((kind, seconds))
             if self._untried:
                 self.count = self._untried.pop()
             else:
                 self._finish_trial()
             return
-        self._recent.append(slowness)
+        self._recent.append(seconds / usual)
         slow = len(self._recent) == JUDGED and statistics.median(self._recent) > SLOW
         # Fewer threads may seem fast enough when the machine is idle again, so they are always tried again.
         if (slow or self.count != self._counts[0]) and self._clock() >= self._next_trial:
@@ -115,11 +122,25 @@ class ThreadChoice:
         """Try all numbers of threads in passes that call :meth:`passed`, before any run."""
         end = self._clock() + max_seconds
         self._begin_trial()
-        while self._found and self._clock() < end:
+        while self._found:
             run_pass()
-        if self._found:  # the model is too slow to try them all
-            self._found, self._untried, self.count = {}, [], self._counts[0]
+            if self._found and self._clock() >= end:  # the model is slow, or the machine is busy
+                self._finish_trial()
         self._next_trial, self._wait_s = -float("inf"), FIRST_WAIT_S
+
+    def _longest(self, kind: PassKind) -> float:
+        """Return the most seconds that a first pass of ``kind`` would take on an idle machine.
+
+        Otherwise a disturbed first pass would make all later disturbed ones usual.
+        """
+        return min(
+            (
+                usual * max(1, kind.rows / known.rows) * (1 + PART_SHARE * max(0, kind.part - known.part))
+                for known, usual in self._usual.items()
+                if known.model == kind.model
+            ),
+            default=float("inf"),
+        )
 
     def _begin_trial(self) -> None:
         """Use each number of threads in the next passes, and then the fastest."""
@@ -130,7 +151,12 @@ class ThreadChoice:
             self.count = self._untried.pop()
 
     def _finish_trial(self) -> None:
-        self.count = min(self._counts, key=lambda count: statistics.median(self._found[count]))
+        slowness = {
+            count: statistics.median(seconds / self._usual[kind] for kind, seconds in passes)
+            for count, passes in self._found.items()
+            if passes
+        }
+        self.count = min(slowness, key=lambda count: slowness[count])
         changed = self.count != self._before
         self._wait_s = FIRST_WAIT_S if changed else min(2 * self._wait_s, LONGEST_WAIT_S)
         self._next_trial = self._clock() + self._wait_s

@@ -132,9 +132,7 @@ def badge(totals: Totals, rule: Rule) -> Badge | None:
     if not totals.baseline_tokens:
         return None
     if not rule.same_text:
-        return Badge(
-            "distribution", "A different sample than the target alone drew, from the same distribution."
-        )
+        return Badge("distribution", "Another sample, same distribution.")
     if totals.divergence is None:
         return Badge("same", "Identical to the target alone, token for token.")
     gap = totals.divergence_gap

@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -27,6 +27,15 @@ Job = Callable[[Stop], Events]
 
 ONLY = ""
 """The name of the only group if the models run on one device in this process."""
+KIND_NAMES = {
+    "measure": "measurement",
+    "prove": "proof",
+    "play": "game",
+    "class": "class game",
+    "quiz": "quiz question",
+    "calibrate": "calibration",
+}
+"""The names of kinds of jobs for visitors, unless it is the kind itself."""
 OWN_WORK = "own work"
 """The kind of jobs that the program itself queues, such as measuring pass costs."""
 POLL_S = 1.0
@@ -284,14 +293,13 @@ class JobQueue:
                 return None
             before = self._waiting[: self._waiting.index(queued)]
             before = [one for one in before if one.group == queued.group]
-            ahead = len(before) + len(self._running_in(queued.group))
+            ahead = [*self._running_in(queued.group), *before]
             wait_s = self._wait_s(queued.group, before)
         if not ahead:
             return {"type": "progress", "text": "Waiting for a replica", "fraction": 0.0}
-        others = "one visitor is" if ahead == 1 else f"{ahead} visitors are"
         wait = "" if wait_s is None else f", about {wait_s} s to wait"
-        text = f"In the queue: {others} before you{wait}"
-        return {"type": "progress", "text": text, "fraction": 0.0, "ahead": ahead, "wait_s": wait_s}
+        text = f"In the queue: {_named(ahead, queued.visitor)} before you{wait}"
+        return {"type": "progress", "text": text, "fraction": 0.0, "ahead": len(ahead), "wait_s": wait_s}
 
     def _running_in(self, group: str) -> list[QueuedJob]:
         return [one for one in self._running if one.group == group]
@@ -389,3 +397,12 @@ class JobQueue:
                 with suppress(ValueError):  # the visitor has left in the meantime
                     self._waiting.remove(queued)
                 self._changed.notify_all()
+
+
+def _named(ahead: Sequence[QueuedJob], visitor: Visitor | None) -> str:
+    """Return the subject and verb of the sentence that these jobs come before a job of ``visitor``."""
+    own = [one for one in ahead if visitor and one.visitor and one.visitor.name == visitor.name]
+    others = len(ahead) - len(own)
+    parts = [f"your own {KIND_NAMES.get(one.kind, one.kind)}" for one in own]
+    parts += [f"{others} visitors" if others > 1 else "one visitor"] if others else []
+    return f"{' and '.join(parts)} {'are' if len(ahead) > 1 else 'is'}"

@@ -115,7 +115,7 @@ def build_controls(
         for example in EXAMPLES:
             values = json.dumps([example.prompt, example.mode])
             gr.Button(example.label, size="sm", min_width=60, scale=0).click(
-                None, outputs=[prompt, mode], js=f"() => {values}"
+                None, outputs=[prompt, mode], js=f"async () => ((await {PAGE_MODULE}).cueRun(), {values})"
             )
         summary = gr.HTML(
             _summary(drafters),

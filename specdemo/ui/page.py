@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -165,17 +166,30 @@ def _tab(name: str, **options: Any) -> gr.Tab:
 def _wire_address(
     page: gr.Blocks, tabs: gr.Tabs, controls: Controls, shown: gr.HTML, offered: OfferedPairs
 ) -> None:
-    def load(request: gr.Request) -> list[Any]:
+    names = json.dumps(Controls._fields)
+    widgets = list(controls)
+    kept = gr.Textbox(
+        visible=False
+    )  # the settings in the widgets before a reload, as the query of an address
+
+    def load(kept: str, request: gr.Request) -> list[Any]:
         tab = gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
         try:
-            settings = FIRST_SETTINGS | settings_from(request.query_params, DEFAULTS.prompt)
-            if "pair" in request.query_params:
-                settings["pair"] = offered.named(request.query_params["pair"])
+            settings = FIRST_SETTINGS | asked(request.query_params)
         except UserError as error:
             return [tab, *[gr.skip()] * len(controls), error_line(str(error))]
+        with suppress(UserError):  # a widget can have a value that no run can
+            settings |= asked(dict(parse_qsl(kept)))
         return [tab, *widget_values(settings), gr.skip()]
 
-    page.load(load, None, [tabs, *controls, shown], **QUIET)
+    def asked(parameters: Mapping[str, str]) -> dict[str, Any]:
+        pair = {"pair": offered.named(parameters["pair"])} if "pair" in parameters else {}
+        return settings_from(parameters, DEFAULTS.prompt) | pair
+
+    restore = f"async () => [(await {PAGE_MODULE}).keptSettings({names})]"
+    page.load(load, kept, [tabs, *widgets, shown], js=restore, **QUIET)
+    keep = f"async (...values) => {{ (await {PAGE_MODULE}).keepForReload({names}, values); return []; }}"
+    gr.on([widget.change for widget in widgets], None, widgets, js=keep, **QUIET)
 
 
 def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import plotly
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -29,7 +31,7 @@ SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "scr
 """The settings of a run on the page, which does not offer scripted drafts."""
 ARRIVAL = "arrival"
 """The recording of the page's initial prompt, which plays if the address chooses no other."""
-STAGE_SHEETS = ("common/base", "stage/stage", "stage/lanes")
+STAGE_SHEETS = ("common/base", "stage/stage", "stage/lanes", "stage/overlap")
 STYLE_SHEETS = (
     "common/page",
     *STAGE_SHEETS,
@@ -42,6 +44,8 @@ STYLE_SHEETS = (
     "class/class",
 )
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+COMPRESSED = [Middleware(GZipMiddleware, compresslevel=4)]
+"""For routes of texts that Gradio does not compress: it does so by a list of file endings."""
 REVALIDATE = {"Cache-Control": "no-cache"}
 """File addresses have no version, so browsers must ask for changes each time."""
 
@@ -54,6 +58,7 @@ def head() -> str:
 def routes() -> list[BaseRoute]:
     return [
         Route(f"/{PREFIX}/plotly.min.js", _plotly),
+        Route(f"/{PREFIX}/{{name:path}}.ndjson", _ndjson, middleware=COMPRESSED),
         # Not a Mount: behind a proxy that removes its own folder from the path, it looks in the wrong place.
         Route(f"/{PREFIX}/{{name:path}}", _static),
     ]
@@ -78,6 +83,10 @@ def _plotly(_request: Any) -> Response:
 
 async def _static(request: Request) -> Response:
     return await _FILES.get_response(request.path_params["name"], request.scope)
+
+
+async def _ndjson(request: Request) -> Response:
+    return await _FILES.get_response(f"{request.path_params['name']}.ndjson", request.scope)
 
 
 class _Revalidated(StaticFiles):

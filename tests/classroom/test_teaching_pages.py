@@ -60,6 +60,21 @@ def facts(name):
     }
 
 
+def overlap_example():
+    """Return the answers about the figure of p and q, from the numbers in its module."""
+    source = (STATIC / "stage" / "overlap.js").read_text(encoding="utf-8")
+    rows = {
+        name: (float(q), float(p))
+        for name, q, p in re.findall(r'name: "(\w+)", q: ([\d.]+), p: ([\d.]+)', source)
+    }
+    u = float(re.search(r"EXAMPLE_U = ([\d.]+)", source)[1])
+    assert all(abs(sum(one) - 1) < 1e-9 for one in zip(*rows.values(), strict=True))
+    (q, p), common = rows["the"], sum(map(min, rows.values()))
+    residual = {name: f"{max(0, p - q) / (1 - common):.0%}" for name, (q, p) in rows.items()}
+    verdict = "rejected" if u > p / q else "accepted"
+    return {"accept": f"{min(1, p / q):.2f}", "verdict": verdict, "common": f"{common:.0%}", **residual}
+
+
 def benchmarked():
     """Return the median speedup of each machine with the draft model, and the speedups of all prompts."""
     rows = [
@@ -72,7 +87,9 @@ def benchmarked():
 def test_the_values_of_the_answer_key_are_those_of_the_recordings():
     shown = re.findall(r'data-value="([\w-]+)\.(\w+)">(.*?)<', WORKSHEET)
     assert len(shown) > 40
-    known = {name: facts(name) for name in {name for name, _, _ in shown} - {"formula", "benchmarks"}}
+    known = {
+        name: facts(name) for name in {name for name, _, _ in shown} - {"formula", "benchmarks", "overlap"}
+    }
     medians, speedups = benchmarked()
     known["benchmarks"] = {
         "lowest": f"{min(medians):.2f}×",
@@ -80,9 +97,17 @@ def test_the_values_of_the_answer_key_are_those_of_the_recordings():
         "slowest": f"{min(speedups):.2f}×",
         "fastest": f"{max(speedups):.2f}×",
     }
+    known["overlap"] = overlap_example()
     known["formula"] = {str(alpha): f"{expected_tokens(alpha / 100, 4):.2f}" for alpha in (30, 90)}
     expected = [(name, fact, str(known[name][fact])) for name, fact, _ in shown]
     assert shown == expected
+
+
+def test_lesson_4_has_the_figure_and_the_answers_of_the_worksheet():
+    facts = overlap_example()
+    assert f"the common part is {facts['common']}" in LESSONS
+    assert f"“an” ({facts['an']}) or “a” ({facts['a']})" in LESSONS
+    assert "“the” is rejected" in LESSONS and facts["verdict"] == "rejected"
 
 
 def test_the_answers_to_questions_of_the_quiz_are_the_recorded_ones():

@@ -18,6 +18,7 @@ from specdemo.models.compiled.feature import CompiledFeatureDraft
 from specdemo.models.compiled.linear import CompiledLinear
 from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.compiled.product import pack
+from specdemo.models.compiled.whole_pass import CHUNK
 from specdemo.models.draft_files import quantize_rows
 from specdemo.models.feature_draft import FeatureDraft, FeatureRuntime, feature_draft_for
 from specdemo.models.layer_views import first_layers, hidden_states
@@ -246,7 +247,7 @@ def test_ids_and_positions_out_of_range_are_refused(ids, start):
 
 # ---- linear layers ----
 
-SHAPES = [(1, 1), (3, 5), (4, 16), (7, 33), (66, 130), (5, 257)]
+SHAPES = [(1, 1), (3, 5), (4, 16), (7, 33), (66, 130), (5, 257), (3001, 33)]  # the last has several strips
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -328,11 +329,15 @@ def test_pairs_together_have_the_bits_of_each_alone(feature_draft, count, use):
             assert all(map(torch.equal, found, alone[end - 1]))
 
 
+SCREENED = 3 * CHUNK + 37  # several chunks, the last of them not full
+
+
 @pytest.fixture(scope="module")
 def screened() -> ReducedHeadDraft:
     """A draft with a screen, and with logits that lie far apart."""
-    model = build("whole vectors")
-    draft = slice_of_target(model, [0, 1], KEPT).requires_grad_(False)
+    name, sizes = MODELS["whole vectors"]
+    model = llama_of(name, {**sizes, "vocab_size": 2 * SCREENED})
+    draft = slice_of_target(model, [0, 1], torch.arange(0, 2 * SCREENED, 2)).requires_grad_(False)
     draft.lm_head.weight *= 4
     with torch.inference_mode():
         states = draft.model(torch.randint(VOCAB, (1, 100))).last_hidden_state[0]
@@ -340,8 +345,10 @@ def screened() -> ReducedHeadDraft:
     return draft
 
 
+@pytest.mark.parametrize("threads", [1, MOST_THREADS])
 @torch.inference_mode()
-def test_a_screen_keeps_exact_logits_of_likely_tokens_and_approximates_the_rest(screened):
+def test_a_screen_keeps_exact_logits_of_likely_tokens_and_approximates_the_rest(screened, threads, use):
+    use(threads)
     draft, exact = copy.deepcopy(screened), copy.deepcopy(screened)
     exact.screen = None
     ids, screen = IDS[:40], screened.screen

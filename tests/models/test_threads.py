@@ -8,6 +8,7 @@ import torch
 from specdemo.models.threads import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
+    PassKind,
     ThreadChoice,
     thread_count,
     use_threads,
@@ -48,19 +49,22 @@ def test_only_the_thread_that_asks_has_several_threads_but_all_read_their_number
 class Machine:
     """A machine on which a pass takes as long as ``times`` says for its number of threads."""
 
-    def __init__(self, counts=(4, 2, 1), settle_s=1.0):
-        self.now, self.times = 0.0, {4: 0.006, 2: 0.010, 1: 0.018}
+    def __init__(self, counts=(4, 2, 1), settle_s=1.0, times=None):
+        self.now, self.times = 0.0, times or {4: 0.006, 2: 0.010, 1: 0.018}
+        self.rested: dict[int, float] = {}  # times of passes after passes with another number of threads
         self.choice = ThreadChoice(counts, lambda: self.now)
         self.used = []
         self.choice.settle(self.run, settle_s)
 
-    def run(self, passes=1):
+    def run(self, passes=1, rows=1, part=0):
         self.used.clear()
         for _ in range(passes):
             count = self.choice.count
+            rested = self.used and self.used[-1] != count
             self.used.append(count)
-            self.now += self.times[count]
-            self.choice.passed("target", self.times[count])
+            seconds = (self.rested if rested and self.rested else self.times)[count] * (1 + 0.05 * rows)
+            self.now += seconds
+            self.choice.passed(PassKind("target", rows, part), seconds)
 
 
 def test_an_idle_machine_uses_all_threads_and_so_does_a_model_too_slow_for_a_trial():
@@ -85,6 +89,37 @@ def test_next_to_a_busy_process_fewer_threads_are_used_until_it_ends(busy):
     machine.times = idle
     machine.run(round(2 * LONGEST_WAIT_S / idle[best]))
     assert machine.choice.count == 4
+
+
+IDLE, BUSY = {2: 0.007, 1: 0.008}, {2: 0.1, 1: 0.015}  # two processors, without and with two busy processes
+
+
+def test_a_start_next_to_busy_processes_chooses_from_the_passes_for_which_there_was_time():
+    machine = Machine((2, 1), settle_s=0.3, times=BUSY)
+    assert machine.now > 0.3 and machine.choice.count == 1
+    for times, count in ((IDLE, 2), (BUSY, 1)):  # slow first passes do not hide later slow ones
+        machine.times = times
+        machine.run(round(2 / times[1]))
+        assert machine.choice.count == count
+
+
+@pytest.mark.parametrize(("rows", "part"), [(1, 0), (1, 3), (4, 0), (5, 2)])
+def test_a_wrong_choice_ends_within_a_few_passes_also_if_all_passes_of_their_kind_were_slow(rows, part):
+    # The trial at load was lucky: the busy processes began after it.
+    machine = Machine((2, 1), times=IDLE)
+    machine.times = BUSY
+    machine.run(15, rows, part)
+    assert machine.used[-1] == 1
+
+
+def test_slow_passes_do_not_become_usual_while_trials_are_misled():
+    machine = Machine((2, 1), times=IDLE)
+    machine.times, machine.rested = BUSY, {2: 0.1, 1: 0.2}
+    machine.run(150)
+    assert machine.choice.count == 2
+    machine.rested = BUSY
+    machine.run(round(LONGEST_WAIT_S / BUSY[2]) + 15)
+    assert machine.choice.count == 1
 
 
 def test_a_slowdown_that_no_number_helps_is_tried_ever_more_seldom_and_a_fixed_number_never_changes():

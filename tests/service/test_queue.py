@@ -12,6 +12,7 @@ from helpers.waiting import PATIENCE_S, until
 
 from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
+from specdemo.service.fairness import Visitor
 from specdemo.service.progress import Progress
 from specdemo.service.queue import ABANDONED_S, Bounds, JobQueue
 
@@ -315,6 +316,35 @@ def writing(now: list[float], rounds: int, gate: threading.Event) -> Any:
 def asked(tokens: int) -> Progress:
     """The work of a run with a baseline."""
     return Progress("run", 2 * tokens, tokens)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "words"),
+    [
+        ([("ada", "measure")], "your own measurement is before you"),
+        ([("ada", "measure"), ("ada", "prove")], "your own measurement and your own proof are before you"),
+        ([("ben", "run"), ("ada", "measure")], "your own measurement and one visitor are before you"),
+        ([("ben", "run"), ("cleo", "run")], "2 visitors are before you"),
+    ],
+)
+def test_a_waiting_visitor_reads_which_jobs_are_their_own(ahead, words):
+    queue, gate = JobQueue(), Gate()
+
+    def joined(session: str, kind: str) -> Reading:
+        def events() -> Iterator[Any]:
+            with queue.enqueued(kind, Visitor("1.2.3.4", session)) as queued:
+                yield from queue.turn(queued, gate, never)
+
+        visitor = Reading(events())
+        until(lambda: visitor.events)
+        return visitor
+
+    visitors = [joined(*one) for one in ahead]
+    last = joined("ada", "run")
+    assert last.events[0]["text"] == f"In the queue: {words}"
+    gate.open.set()
+    for visitor in (*visitors, last):
+        visitor.wait()
 
 
 def test_the_wait_follows_from_the_tokens_that_the_current_run_and_the_waiting_runs_still_have_to_write():

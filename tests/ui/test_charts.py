@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from helpers.layout import resize
 from helpers.replay import Event, edited, faster, recorded, rounds
 from helpers.visitor import FRAMES, figures, press, run_to_end, scrub
 
@@ -32,6 +33,10 @@ MARGINS = """() => { const { _fullLayout: full, layout } = document.querySelecto
 ROUNDS = "() => Number(document.querySelector('.sd-live-layer').dataset.rounds)"
 PIXEL = """() => [...document.querySelector('.sd-live-layer').getContext('2d')
     .getImageData(2, 90, 1, 1).data]"""
+PARTS = """() => ['.gtitle', '.legend', '.gridlayer']
+    .map(part => document.querySelector(`[data-plot=race] ${part}`).getBoundingClientRect().toJSON())"""
+TOOLTIPS = """wanted => wanted ===
+    Boolean(document.querySelector('[data-plot=race] .hoverlayer')?.childElementCount)"""
 TALL = 1500  # the height of a page with all charts in sight
 
 
@@ -190,6 +195,35 @@ def test_the_race_shows_steps_and_theme_at_once_and_plotly_waits_for_the_models(
     service.replayed = recorded("greedy")
     run_to_end(page)
     assert_at_once(len(rounds(service.replayed)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(1280, 500), (1340, 720), (1440, 900), (1700, 950), (390, 844)])
+def test_the_race_of_three_lanes_has_room_for_its_lines_and_its_legend_leaves_the_title_free(played, size):
+    page = played("shared_noise")
+    resize(page, size)
+    page.locator("[data-plot=race]").scroll_into_view_if_needed()
+    page.wait_for_function(PLAYED, arg=["race", len(rounds(recorded("shared_noise")))])
+    page.wait_for_function(SETTLED)
+    title, legend, plot = page.evaluate(PARTS)
+    assert plot["height"] > 80
+    assert legend["bottom"] <= plot["top"] + 1
+    assert title["right"] < legend["left"]
+
+
+def test_a_new_run_removes_the_tooltip_of_a_chart(open_page, service):
+    page = open_page(height=TALL)
+    run_to_end(page)
+    page.wait_for_function(PLAYED, arg=["race", len(rounds(service.replayed))])
+    page.wait_for_function(SETTLED)
+    line = page.locator("[data-plot=race] .js-line").first.bounding_box()
+    page.mouse.move(line["x"] + line["width"] - 2, line["y"] + 2)  # the last round
+    page.wait_for_function(TOOLTIPS, arg=True)
+    service.gap_s, service.hold_at = 0.05, 6
+    page.evaluate("document.querySelector('#run').click()")  # by a key: the pointer stays on the chart
+    page.wait_for_selector(".sd[data-state=playing]")
+    page.wait_for_function(TOOLTIPS, arg=False)
+    service.go_on()
 
 
 def test_charts_below_the_window_are_drawn_before_anybody_scrolls(open_page):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from helpers.replay import recorded, rounds
-from helpers.visitor import open_round, pieces, point_at, press, run_to_end, token_of
+from helpers.visitor import FRAMES, open_round, pieces, point_at, press, run_to_end, token_of
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.slow
@@ -16,6 +16,8 @@ TITLE = "[data-role=microscope-title]"
 CARDS = """() => [...document.querySelectorAll('.sd-card')].map(card => ({
     verdict: card.dataset.verdict,
     hasCoin: Boolean(card.querySelector('.sd-coin')),
+    overlap: [...card.querySelectorAll('.sd-overlap > div')].slice(1).map(row =>
+        [...row.children].filter(part => !part.className).map(part => part.textContent)),
     token: card.querySelector('.sd-card-token').textContent,
     words: card.querySelector('.sd-verdict').textContent,
     figures: Object.fromEntries([...card.querySelectorAll('.sd-card-figures div')].map(row =>
@@ -23,6 +25,10 @@ CARDS = """() => [...document.querySelectorAll('.sd-card')].map(card => ({
     tops: Object.fromEntries([...card.querySelectorAll('.sd-top ol')].map(list => [list.dataset.symbol,
         [...list.children].map(row => [...row.children].map(part => part.textContent))])),
 }))"""
+SHOWN = """() => { const box = document.querySelector('[data-lane=speculative] .sd-text');
+    const seen = box.getBoundingClientRect();
+    const [first] = box.querySelector('[data-selected]').getClientRects();
+    return seen.top <= first.top + 1 && first.bottom <= seen.bottom + 1; }"""
 SELECTED_ROUNDS = """() => [...document.querySelectorAll('[data-lane=speculative] .sd-round')]
     .flatMap((round, index) => round.hasAttribute('data-selected') ? [index] : [])"""
 BAND = """() => { const { shapes } = document.querySelector('[data-plot=rates]').layout;
@@ -53,7 +59,10 @@ SECOND_ROUND = {
             {"q": "87%", "p": "84%", "min(1, p/q)": "not compared", "u": "not drawn"},
         ],
         {"share": "97%", "mass": "0.860"},
-        ["92% 2.5% 1.1% 0.9% 0.7%", "97% 1.4% 0.6% 0.1% <0.1%"],
+        [
+            "92% 92% 0.7% 7.6% 2.5% <0.1% 1.1% <0.1% 0.9% <0.1% <0.7% 0.3%",  # q and p of each row
+            "97% 1.4% 0.6% 0.1% <0.1%",
+        ],
     ),
     "shared_noise": (
         [{"q": "46%", "p": "16%", "noise g": "0.392"}],
@@ -82,15 +91,17 @@ def test_the_microscope_shows_the_recorded_figures_and_explains_verdicts(played,
         for card, token in zip(drafted, event["round"]["drafted"], strict=True):
             assert card["verdict"] == ("rejected" if token["rejected"] else token["status"])
             words.setdefault(card["verdict"], []).append(card["words"])
-            assert recording != "rejection" or card["hasCoin"] == token["compared"]
+            if recording == "rejection":  # a trace may leave out the lists of most likely tokens
+                assert bool(card["overlap"]) == (token["compared"] and bool(token["target_top"]))
+                assert card["hasCoin"] == (token["compared"] and not token["target_top"])
         assert own["verdict"] == event["round"]["emission"]["status"]
         if index == 1:
             first, of_own, tops = SECOND_ROUND[recording]
             assert [card["figures"] for card in drafted[: len(first)]] == first
             assert own["figures"] == of_own
             (own_top,) = own["tops"].values()
-            lists = drafted[0]["tops"]["q"], own_top
-            assert [" ".join(probability for _, probability in shown) for shown in lists] == tops
+            lists = drafted[0]["overlap"] or drafted[0]["tops"]["q"], own_top
+            assert [" ".join(" ".join(shown[1:]) for shown in one) for one in lists] == tops
             most_likely = pieces(events)[event["round"]["emission"]["top"][0][0]].decode()
             assert own_top[0][0] == most_likely.replace(" ", "␣")
     for verdict, parts in zip(("accepted", "rejected"), VERDICTS[recording], strict=True):
@@ -150,6 +161,37 @@ def test_a_tooltip_describes_the_token_under_the_pointer_and_a_click_pins_it(pla
     point_at(page, token_of(page, 0, 0))
     words = tip.inner_text()
     assert "pending" in words and "not verified yet" in words and "Target " not in words
+
+
+def test_no_tooltip_covers_the_open_microscope_and_the_lane_goes_to_its_round(played):
+    page = played("greedy")
+    tip = page.locator(TIP)
+    token_of(page, 1, 0).click()
+    tip.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert page.inner_text(TITLE).startswith("Round 2:")
+    assert tip.is_hidden()
+    assert page.evaluate("document.activeElement.dataset.role") == "microscope-cards"
+    point_at(page, token_of(page, 2, 0))
+    assert tip.is_hidden()
+    token_of(page, 2, 0).click()
+    assert page.inner_text(TITLE).startswith("Round 3:")
+    assert page.locator(".sd-card:nth-child(1)[data-chosen]").count() == 1
+    assert tip.is_hidden()
+    # The end of a text that has just begun is near; the open microscope makes the lane lower.
+    press(page, "microscope-close", "to-start", *["round-on"] * 6)
+    for index in (0, 5, 2):
+        page.locator(STRIP).focus()
+        for key in ("Home", *["ArrowRight"] * index):
+            page.keyboard.press(key)
+        page.evaluate(FRAMES)
+        assert page.evaluate(SHOWN), index
+        press(page, "microscope-close")
+    page.check(".sd-pace input[value='1']", force=True)
+    press(page, "play")
+    page.wait_for_selector(".sd[data-state=ended]")
+    lane = page.locator("[data-lane=speculative] .sd-text")
+    assert lane.evaluate("box => box.scrollHeight - box.scrollTop - box.clientHeight < 2"), "it follows again"
 
 
 def test_arrow_keys_walk_the_tokens_and_enter_pins(played):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.accessible import assert_accessible
+from helpers.layout import faults
 from helpers.replay import RECORDING, recorded
 from helpers.visitor import WIDER, receive_run
 from playwright.sync_api import expect
@@ -89,6 +90,25 @@ def test_a_sweep_grows_point_by_point_and_is_saved(open_lab, service):
     asked = {"experiment": "draft-cost", "max_new_tokens": 4, "prompts": 1}
     assert service.requests[-1].items() >= asked.items()
     assert page.locator("[data-start]:disabled").count() == 0
+
+
+def test_all_other_tabs_name_a_measurement_as_the_visitors_own(open_lab, service):
+    service.hold_at = 2
+    page = open_lab()
+    vary(page, "draft-length")
+    chip = page.locator(".sd-job-chip:text-is('Your measurement')")
+    assert chip.is_hidden(), "this tab shows it"
+    for width, tabs in ((1280, ("run", "learn", "play", "proof", "class")), (390, ("run", "play"))):
+        page.set_viewport_size({"width": width, "height": 844})
+        for tab in tabs:
+            page.click(f"#tab-{tab}-button")
+            expect(chip).to_be_visible()
+            assert faults(page) == []
+    chip.click()
+    page.click(f"{SWEEP} [data-stop]")
+    settled(page, SWEEP)
+    page.click("#tab-run-button")
+    expect(chip).to_be_hidden()
 
 
 @pytest.mark.slow

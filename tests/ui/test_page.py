@@ -166,12 +166,18 @@ def test_settings_follow_an_example_a_link_and_one_another(open_page, service):
         page.click(f"#examples button:text-is('{example.label}')")
         page.wait_for_selector(f"#mode input[value={example.mode}]:checked")
         assert page.input_value("#prompt textarea") == example.prompt
+        assert page.evaluate("document.activeElement.id") == "run", "Enter or a press runs it"
+    expect(page.locator("#run")).to_have_css("outline-style", "solid")
     expect(page.locator("#auto input")).not_to_be_checked()
     run_to_end(page)
+    expect(page.locator("#run")).to_have_css("outline-style", "none")
     example = {"prompt": EXAMPLES[0].prompt, "mode": EXAMPLES[0].mode}
     assert service.requests[-1].items() >= {**example, "k": 4}.items()
     page.click("#more > button")
     temperature = page.locator("input[type=number][aria-label*=Temperature]")
+    hint, field = page.locator(".sd-choice p:visible >> nth=0"), page.locator("#drafter .wrap-inner")
+    assert abs(hint.bounding_box()["x"] - field.bounding_box()["x"]) < 3, "the text is as wide as its widget"
+    assert temperature.bounding_box()["width"] > 75, "0.8 and the arrows"
     for rule, value in (("shared-noise", "0.8"), ("greedy", "0")):
         page.check(f"#rule input[value={rule}]")
         expect(temperature).to_have_value(value)

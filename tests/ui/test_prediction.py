@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 CARD = ".sd-predict"
 LINE = ".sd-prediction-line"
 WORDS = f"{LINE} [data-role=words]"
+FOCUS = "document.activeElement.className"
 PLAYING = ".sd[data-state=playing]"
 
 
@@ -41,6 +42,7 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     for key in ("Space", "Tab", "ArrowRight", "ArrowRight", "ArrowRight", "Enter"):  # Faster; 3 of 4; Run
         page.keyboard.press(key)
     page.wait_for_selector(PLAYING)
+    assert page.evaluate(FOCUS) == "sd-text", "the run"
     assert requested(service)["k"] == 4
     expect(page.locator(WORDS)).to_contain_text("1. Draft")
     expect(page.locator("[data-role=pace-text]")).to_have_text("slowed for the captions")
@@ -62,6 +64,7 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 accepted. {words} {rate}")
     expect(page.locator("[data-role=pace-text]")).to_have_text("shown at 1/4 of real speed")
     page.click(f"{LINE} [data-role=next]:has-text('k = 12')")
+    assert page.evaluate(FOCUS) == "sd-text"
     assert requested(service, 2)["k"] == 12
     page.wait_for_selector("#run:enabled")
     press(page, "to-end")
@@ -109,6 +112,7 @@ def test_escape_skips_the_card_runs_and_it_never_returns(first_visit, service):
     page.keyboard.press("Escape")
     expect(page.locator(CARD)).to_be_hidden()
     page.wait_for_selector(PLAYING)
+    assert page.evaluate(FOCUS) == "sd-text"
     assert requested(service)["k"] == "auto", "the visitor's own settings"
     assert page.locator(f"{LINE}:visible").count() == 0
     page.reload()

@@ -66,6 +66,49 @@ def test_a_reload_shows_the_last_run_labelled_as_such(open_page, service):
 
 
 @pytest.mark.slow
+def test_the_page_that_gradio_loads_again_after_a_lost_connection_keeps_prompt_and_settings(open_page):
+    page = open_page()
+    page.wait_for_selector("#auto input:checked")
+    page.fill("#prompt textarea", "About my cat & dog")
+    page.uncheck("#auto input")
+    page.fill("#k input[type=number]", "7")
+    page.keyboard.press("Tab")
+    page.evaluate("window.old = true")
+    page.context.set_offline(True)
+    page.click("#run")
+    message = page.wait_for_selector(".toast-body").bounding_box()
+    boxes = [page.locator(button).bounding_box() for button in ("#run", "#stop", "[data-role=play]")]
+    page.context.set_offline(False)
+    for box in boxes:
+        assert message["y"] > box["y"] + box["height"] or message["y"] + message["height"] < box["y"]
+    page.wait_for_function("!window.old")
+    page.wait_for_selector(MOUNTED, state="attached")
+    expect(page.locator("#prompt textarea")).to_have_value("About my cat & dog")
+    expect(page.locator("#auto input")).not_to_be_checked()
+    expect(page.locator("#k input[type=number]")).to_have_value("7")
+    page.goto(f"{page.url}&prompt=Linked")
+    expect(page.locator("#prompt textarea")).to_have_value("Linked")
+    expect(page.locator("#auto input")).to_be_checked()
+
+
+@pytest.mark.slow
+def test_back_leads_from_a_lesson_to_the_one_before(open_page):
+    page = open_page()
+    page.click("#tab-learn-button")
+    for number in (4, 5):
+        page.click(f"[data-role=lesson-dots] .sd-dot:text-is('{number}')")
+    for number in (4, 1):
+        page.go_back()
+        page.wait_for_selector(f"[data-lesson='{number}'][data-current]")
+        page.wait_for_selector(selected("learn"))
+    page.go_forward()
+    page.wait_for_selector("[data-lesson='4'][data-current]")
+    page.go_back()
+    page.go_back()
+    page.wait_for_selector(selected("run"))
+
+
+@pytest.mark.slow
 def test_a_new_run_an_address_and_spoilt_storage_replace_the_last_run(open_page):
     page = open_page()
     plain = page.url

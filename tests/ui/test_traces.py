@@ -47,6 +47,23 @@ def events_in(response: Any) -> list:
     return [json.loads(line) for line in response.text.splitlines()]
 
 
+def test_texts_that_gradio_does_not_compress_are_compressed(client):
+    recording = recordings.listed()[0].name
+    trace = recordings.FOLDER.joinpath(f"{recording}.json").read_bytes()
+    replies = [
+        client.get(f"/specdemo-traces/{recording}.ndjson"),
+        client.get("/specdemo-static/learn/quiz-answers.ndjson"),
+        client.get("/specdemo-static/proof/recorded/other-libraries.ndjson"),
+        client.post("/specdemo-traces", content=trace),
+        client.post("/specdemo-lab/run", content=trace),
+    ]
+    for reply in replies:
+        assert (reply.status_code, reply.headers["content-encoding"]) == (200, "gzip")
+        assert int(reply.headers["content-length"]) < len(reply.content) / 2
+    plain = client.get(f"/specdemo-traces/{recording}.ndjson", headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers and plain.content == replies[0].content
+
+
 def test_a_recording_is_listed_and_comes_as_events_and_as_an_answer(client):
     [first, *_] = client.get("/specdemo-traces/index.json").json()
     run = recordings.load(first["name"])

@@ -1,6 +1,7 @@
 """Llama-type models on a CPU, with whole passes as compiled functions."""
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from specdemo.models.compiled.stack import (
     rotations_of,
 )
 from specdemo.models.reduced_draft import ReducedHeadDraft, Screen
-from specdemo.models.threads import choice
+from specdemo.models.threads import PassKind, choice
 
 # Times of passes are compared if they have at most so many rows and start in the same part of the text.
 JUDGED_ROWS, JUDGED_POSITIONS = 16, 256
@@ -136,7 +137,7 @@ class CompiledExecution:
         begin = time.perf_counter()
         logits, states, _ = self._stack.run(cache, ids, start, rows, threads.count, self._depth, taps)
         if self._judged and len(ids) <= JUDGED_ROWS:
-            kind = id(self._stack), len(ids), start // JUDGED_POSITIONS
+            kind = PassKind(weakref.ref(self._stack), len(ids), start // JUDGED_POSITIONS)
             threads.passed(kind, time.perf_counter() - begin)
         return logits, states
 

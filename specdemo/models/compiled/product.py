@@ -40,6 +40,7 @@ TILE = 6 if REGISTERS == 32 else 3 if REGISTERS == 16 else 2
 AHEAD_BYTES = (
     4096  # distance of the prefetch; without it, reading takes a third longer; 2 to 6 KB are as good
 )
+STRIP_BYTES = 128 << 10  # weights that a tile reads before the next one; they fit in second-level caches
 LINE_BYTES = 64
 CHUNK_BYTES = 64 << 20  # small weights share a chunk, because a huge page has 2 MB
 _LOCK = threading.Lock()
@@ -123,10 +124,15 @@ def _blocks(kind: int) -> Any:
         first: Any,
         last: Any,
     ) -> None:
-        with vectors.counted(b, first, last) as block:
-            here = at(b, weights, b.mul(block, width), BYTES[kind] * BLOCK)
-            block_results = at(b, results, block, 4 * BLOCK)
-            with vectors.counted(b, integer(0), rows, TILE) as row:
+        # The first tile of rows reads a strip of blocks from memory, and the others from a cache.
+        strip = b.add(b.udiv(integer(STRIP_BYTES), b.mul(width, integer(BYTES[kind] * BLOCK))), integer(1))
+        with vectors.counted(b, first, last, strip) as start:
+            end = b.add(start, strip)
+            end = b.select(b.icmp_signed("<", end, last), end, last)
+            tile_starts = vectors.counted(b, integer(0), rows, integer(TILE))
+            with tile_starts as row, vectors.counted(b, start, end, integer(1)) as block:
+                here = at(b, weights, b.mul(block, width), BYTES[kind] * BLOCK)
+                block_results = at(b, results, block, 4 * BLOCK)
                 x, y = (
                     at(b, inputs, b.mul(row, stride), 4),
                     at(b, block_results, b.mul(row, result_stride), 4),

@@ -275,6 +275,7 @@ class Stack:
         """
         n, c = 1 if first else len(ids), cache.fields
         self._check(cache, ids, start, n + steps - 1)
+        assert n <= cache.most, "the ids of a draft's first step are one pass"
         if cache.written is None:
             width = int(c[fields.LOGIT_STRIDE])
             cache.written = WrittenDraft(width, self.output.outputs, self.sizes.hidden)

@@ -210,9 +210,9 @@ def repeated(
 
 
 @contextmanager
-def counted(b: Builder, first: Value, last: Value, step: int = 1) -> Iterator[Value]:
+def counted(b: Builder, first: Value, last: Value, step: Value) -> Iterator[Value]:
     """Emit a loop over ``range(first, last, step)`` around the code that the ``with`` block emits."""
-    with cgutils.for_range_slice(b, first, last, integer(step), I64) as (i, _):
+    with cgutils.for_range_slice(b, first, last, step, I64) as (i, _):
         yield i
 
 

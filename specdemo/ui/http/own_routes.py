@@ -59,11 +59,11 @@ def own_routes() -> list[Route]:
     """Return the routes; they must come before those of the stage, one of which matches the player's path."""
     return [
         *_script_routes(),
-        Route(f"/{TRACES}", _convert, methods=["POST"]),
+        Route(f"/{TRACES}", _convert, methods=["POST"], middleware=stage.COMPRESSED),
         Route(f"/{TRACES}/index.json", _listed),
-        Route(f"/{TRACES}/{{name}}.ndjson", _recording),
+        Route(f"/{TRACES}/{{name}}.ndjson", _recording, middleware=stage.COMPRESSED),
         Route(f"/{stage.PREFIX}/player.html", _player),
-        Route(f"/{LAB}/run", _run, methods=["POST"]),
+        Route(f"/{LAB}/run", _run, methods=["POST"], middleware=stage.COMPRESSED),
         Route(f"/{LAB}/run/{{name}}.json", _recorded_run),
         Route(f"/{LAB}/explain", _explain, methods=["POST"]),
     ]

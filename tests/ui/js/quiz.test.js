@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { settingsOf } from "../../../specdemo/ui/static/learn/lessons.js";
+import { settingsOf } from "../../../specdemo/ui/static/common/page.js";
 import { questionIn, restored, resultOf } from "../../../specdemo/ui/static/learn/quiz.js";
 import { judge, scoreWords, whyWords } from "../../../specdemo/ui/static/learn/quiz_cards.js";
 import { classLink } from "../../../specdemo/ui/static/stage/share.js";

@@ -1,6 +1,6 @@
 // The page around the stage: the tab, its part and the lesson in the address, and the settings panel.
 
-import { button } from "./dom.js";
+import { button, recallInTab, rememberInTab } from "./dom.js";
 import { ruleWords } from "./words.js";
 
 const BUTTON_ID = /^tab-(\w+)-button$/;
@@ -10,6 +10,7 @@ const PANEL = "#more";
 const MOUNT_POLL_MS = 20;
 const MAX_POLLS = 500;
 const SETTLE_MS = 2000; // the time that a tab takes to reach its final height
+const KEPT_KEY = "specdemo-settings";
 const LINE = "#summary"; // the line that opens the settings; Gradio replaces its content with every change
 
 /** Return a button that opens a tab of the page, or only its text if the page has no tabs. */
@@ -21,6 +22,18 @@ export function openTab(name) {
   buttonOf(name)?.click();
 }
 
+const jobChips = new Map(); // a button for each tab with a job
+
+/** Say on all other tabs that a job of this visitor runs in the tab `name`; null if it has ended. */
+export function tellJob(name, words) {
+  const chip = jobChips.get(name) ?? button("sd-button sd-job-chip", words, () => openTab(name));
+  jobChips.set(name, chip);
+  chip.dataset.job = name;
+  chip.title = "In progress; open its tab";
+  if (words === null) chip.remove();
+  else if (!chip.isConnected) document.querySelector(".sd-tools")?.prepend(chip);
+}
+
 /** Have Gradio build the content of a tab, which it does when the tab is first opened; `mark` selects a part of it. */
 export async function mountTab(name, mark) {
   if (document.querySelector(mark)) return;
@@ -30,14 +43,25 @@ export async function mountTab(name, mark) {
   openTab(shown);
 }
 
-/** Put the lesson and the question of the quiz that are shown into the address, so that the address links to them. */
+/**
+ * Put the lesson and the question of the quiz that are shown into the address, so that the address links to them. Back
+ * leads from a lesson to the one before.
+ */
 export function noteLesson(lesson, question) {
   const url = new URL(location.href);
+  const isOther = url.searchParams.get("lesson") !== lesson;
   url.searchParams.set("lesson", lesson);
   url.searchParams.delete("trace"); // it belonged to the lesson that the address named before
   if (question) url.searchParams.set("question", question);
   else url.searchParams.delete("question");
-  history.replaceState(history.state, "", url);
+  if (isOther) history.pushState(history.state, "", url);
+  else history.replaceState(history.state, "", url);
+}
+
+/** True if the address leads to the lessons, and not to another tab. */
+export function leadsToLessons({ search, hash }) {
+  const tab = tabIn(hash);
+  return tab === "learn" || (tab === null && new URLSearchParams(search).has("lesson"));
 }
 
 /** Put the recorded proof that is shown into the address; null removes it. */
@@ -135,6 +159,14 @@ export function tellSettings(labels, values) {
   return settingsLine(labels, values);
 }
 
+/** Show that Run is what comes after the choice of an example; the next press of Run removes the mark. */
+export function cueRun() {
+  const run = document.querySelector("#run");
+  run.dataset.cued = "";
+  run.focus({ preventScroll: true });
+  run.addEventListener("click", () => delete run.dataset.cued, { once: true });
+}
+
 let latest = null; // the values of the widgets when a component last asked for a run
 let before = null; // the visitor's settings, while the widgets have those of a component's run
 let during = null; // the settings of that run
@@ -163,6 +195,29 @@ export function settingsAfterRun(names, once, values) {
   if (auto !== undefined) changes[names.indexOf("k")].interactive = !auto;
   for (const [name, value] of Object.entries(once)) changes[names.indexOf(name)].value = value;
   return changes.map((change) => ({ __type__: "update", ...change }));
+}
+
+/** Keep the values of the widgets `names` for a reload, which Gradio also causes after the connection was lost. */
+export function keepForReload(names, values) {
+  const settings = Object.entries(settingsOf(names, values));
+  rememberInTab(KEPT_KEY, { asked: String(askedSettings(names)), settings: String(new URLSearchParams(settings)) });
+}
+
+/** The kept values of the widgets `names`, as the query of an address; "" if the address now asks for other ones. */
+export function keptSettings(names) {
+  const kept = recallInTab(KEPT_KEY);
+  return kept?.asked === String(askedSettings(names)) ? kept.settings : "";
+}
+
+function askedSettings(names) {
+  return new URLSearchParams([...new URLSearchParams(location.search)].filter(([name]) => names.includes(name)));
+}
+
+/** The settings in the widgets with these names; an empty number box sets nothing. */
+export function settingsOf(names, values) {
+  const held = names.map((name, index) => [name, values[index]]).filter(([, value]) => value !== null);
+  const { auto, ...settings } = Object.fromEntries(held);
+  return auto ? { ...settings, k: "auto" } : settings;
 }
 
 export function settingsLine(labels, [drafter, rule, temperature, tokens]) {

@@ -50,10 +50,10 @@ export function pageTheme() {
   return document.body.classList.contains("dark") ? "dark" : "light";
 }
 
-/** Set the size of a layout; `narrow` has the changes that Python provides for a narrow chart. */
-export function fitToRoom(layout, narrow, { width, height }) {
+/** Set the size of a layout; `narrow` has the changes that Python provides for a chart below `narrowPx`. */
+export function fitToRoom(layout, narrow, { width, height }, narrowPx = NARROW_PX) {
   Object.assign(layout, { width, height });
-  if (width < NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
+  if (width < narrowPx) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
   if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // otherwise a finger could not scroll the page
 }
 

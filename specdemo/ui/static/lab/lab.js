@@ -5,6 +5,7 @@ import { button, element, onSubmit, progressBar, rolesOf } from "../common/dom.j
 import { DoctorSection } from "./lab_doctor.js";
 import { OracleSection, RunOnStage, TheorySection } from "./lab_theory.js";
 import { WhatIfSection } from "./lab_what_if.js";
+import { tellJob } from "../common/page.js";
 import { GrowingLines } from "../common/ndjson.js";
 import { Chart } from "../common/plotly_chart.js";
 import { saveFile } from "../stage/share.js";
@@ -57,6 +58,7 @@ class Lab {
     this.feed(); // take the last events of the previous job first
     this.section = section;
     this.request = request;
+    tellJob("lab", "Your measurement");
     this.lines.renew();
     this.free(false);
     section.bar.begin();
@@ -74,6 +76,7 @@ class Lab {
       this.feed();
       this.section?.bar.settle();
       this.section = null;
+      tellJob("lab", null);
       this.free(true);
     });
   }

@@ -1,9 +1,10 @@
 // The lessons. One is shown at a time, with buttons that play a recording or start a run. The quiz is in quiz.js.
 
 import { button, element, recall, remember, write } from "../common/dom.js";
-import { noteLesson } from "../common/page.js";
+import { leadsToLessons, noteLesson, settingsOf } from "../common/page.js";
 import { showProof } from "../proof/proof.js";
 import { rateWords } from "./rates.js";
+import { EXAMPLE, EXAMPLE_U, overlapFigure } from "../stage/overlap.js";
 import { sourceWords } from "../stage/recordings.js";
 import { classLink } from "../stage/share.js";
 import { stageOfPage } from "../stage/stage.js";
@@ -27,6 +28,7 @@ class Lessons {
     this.root = root;
     this.pages = [...root.querySelectorAll("[data-lesson]")];
     this.names = this.pages.map((page) => page.dataset.lesson);
+    root.querySelector("[data-role=overlap]").append(overlapFigure(EXAMPLE, EXAMPLE_U, ({ name }) => name));
     this.seen = new Set(recallNames(SEEN_KEY));
     this.tasks = new Tasks(recallNames(DONE_KEY));
     this.dots = this.pages.map((page, index) => this.dot(page, index));
@@ -48,6 +50,10 @@ class Lessons {
     const asked = new URLSearchParams(location.search);
     this.isStageTaken = asked.has("lesson") && asked.has("trace");
     this.followTabs();
+    addEventListener("popstate", () => {
+      const index = lessonIn(location.search, this.names);
+      if (leadsToLessons(location) && index !== this.current) this.go(index, true, true);
+    });
   }
 
   /** Give the stage to the current lesson when the tab opens, and back to the visitor's run when the tab Run opens. */
@@ -125,7 +131,7 @@ class Lessons {
     return dot;
   }
 
-  go(index, byVisitor = true) {
+  go(index, byVisitor = true, isInAddress = false) {
     if (index < 0 || index >= this.pages.length) return;
     // The first lesson opens by itself, so it counts as seen when the visitor leaves it.
     if (byVisitor) this.seen.add(this.names[this.current]);
@@ -137,7 +143,7 @@ class Lessons {
     if (byVisitor) {
       this.seen.add(name);
       remember(SEEN_KEY, [...this.seen].join());
-      noteLesson(name);
+      if (!isInAddress) noteLesson(name);
       this.setStage();
     }
     this.dots.forEach((dot, at) => {
@@ -216,11 +222,4 @@ export async function copyClassLink(names, values) {
 function linkedWords(stage) {
   const isRecording = !stage?.trace.start || stage.recording !== null;
   return isRecording ? "Link copied." : "Link copied. Students see a recording until they press Run.";
-}
-
-/** The settings in the widgets with these names; an empty number box sets nothing. */
-export function settingsOf(names, values) {
-  const held = names.map((name, index) => [name, values[index]]).filter(([, value]) => value !== null);
-  const { auto, ...settings } = Object.fromEntries(held);
-  return auto ? { ...settings, k: "auto" } : settings;
 }

@@ -2,7 +2,7 @@
 
 import { element, onDisabled, recall, remember, rolesOf } from "../common/dom.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
-import { noteLesson } from "../common/page.js";
+import { noteLesson, tellJob } from "../common/page.js";
 import { QuestionCard, ResultCard, scoreWords, verdictWords, whyWords } from "./quiz_cards.js";
 
 const KEY = "specdemo-quiz";
@@ -137,6 +137,7 @@ class Quiz {
 
   start() {
     this.running = this.current;
+    tellJob("learn", "Your quiz question");
     this.lines.renew();
     this.events = [];
     this.tell("");
@@ -152,6 +153,7 @@ class Quiz {
     const index = this.running;
     if (index === null) return;
     this.running = null;
+    tellJob("learn", null);
     this.lock(index);
     const result = resultOf(this.events);
     if (result.verdict) return;

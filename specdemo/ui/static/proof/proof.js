@@ -2,7 +2,7 @@
 
 import { element, progressBar, rolesOf } from "../common/dom.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
-import { noteProof, openTab } from "../common/page.js";
+import { noteProof, openTab, tellJob } from "../common/page.js";
 import { Chart, plotText } from "../common/plotly_chart.js";
 import { blankMarks } from "../stage/tokens.js";
 import { BASELINE, SPECULATIVE } from "../stage/trace.js";
@@ -150,6 +150,7 @@ class ProofView {
   }
 
   notice(shown) {
+    tellJob("proof", shown === "progress" ? "Your proof" : null);
     for (const role of ["progress", "error", "verdict"]) this.roles[role].hidden = role !== shown;
     this.roles.hint.hidden = shown === "progress";
   }

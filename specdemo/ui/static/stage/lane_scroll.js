@@ -11,6 +11,7 @@ const REPORTS_END = "onscrollend" in globalThis;
 export class LaneScroll {
   constructor(views) {
     this.views = views;
+    this.isHeld = false;
     this.placed = new Map(); // maps each box to the position to which this class scrolled it
     const sizes = new ResizeObserver(() => this.reflow());
     for (const view of views) {
@@ -23,8 +24,15 @@ export class LaneScroll {
   }
 
   setFollowing(following) {
-    this.following = following;
-    for (const view of this.views) view.following = following;
+    this.following = following && !this.isHeld;
+    for (const view of this.views) view.following = this.following;
+  }
+
+  /** While held, the lanes stay where they are. Afterwards they follow the text again if a lane shows its end. */
+  hold(isHeld) {
+    if (this.isHeld === isHeld) return;
+    this.isHeld = isHeld;
+    this.setFollowing(this.views.some(isNearEnd));
   }
 
   /** Keep the end in sight. This costs a layout, so call it after all lanes have changed. */
@@ -77,7 +85,7 @@ export class LaneScroll {
     const { box } = view;
     if (Math.abs(box.scrollTop - (this.placed.get(box) ?? 0)) < 1) return;
     this.placed.set(box, box.scrollTop);
-    this.setFollowing(view.height - box.scrollTop - box.clientHeight < NEAR_END_PX);
+    this.setFollowing(isNearEnd(view));
     if (!this.following) for (const each of this.views) each.showAll();
     this.align(view, box.scrollTop, this.views.filter((each) => each.box.clientHeight));
     if (REPORTS_END) return;
@@ -91,6 +99,10 @@ export class LaneScroll {
     const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 1;
     if (rest >= 1 && row - rest >= 1 && !atEnd) box.scrollTop = Math.round(box.scrollTop / row) * row;
   }
+}
+
+function isNearEnd({ height, box }) {
+  return box.clientHeight > 0 && height - box.scrollTop - box.clientHeight < NEAR_END_PX;
 }
 
 /** The scroll position at which a lane's last row is the lowest visible one. */

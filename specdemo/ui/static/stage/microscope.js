@@ -2,6 +2,7 @@
 // Its sentences are in words.js.
 
 import { element } from "../common/dom.js";
+import { overlapFigure, overlapRows } from "./overlap.js";
 import { fillLabel } from "./tokens.js";
 import { decimal, emissionWords, hasResidual, isCopied, rankWords, ownStatus, percent, roundWords, ruleName, statusName, timeWords, tokenFigures, verdictWords } from "../common/words.js";
 
@@ -46,8 +47,14 @@ function draftCard(token, index, round, rule, pieces) {
   const card = cardWith(token, token.status, caption, pieces);
   card.dataset.verdict = statusName(token);
   card.append(figureList(tokenFigures(token, round, rule)));
-  if (token.accept_prob !== null && token.compared && hasResidual(rule)) card.append(coinBar(token));
+  const isDrawn = token.accept_prob !== null && token.compared && hasResidual(rule);
+  const isOverlap = isDrawn && rule === "rejection" && token.target_top.length > 0; // the other rules do not compare u with p/q
+  if (isDrawn && !isOverlap) card.append(coinBar(token));
   card.append(element("p", "sd-verdict", verdictWords(token, round, rule)));
+  if (isOverlap) {
+    card.append(overlapFigure(overlapRows(token, isCopied(round)), token.u, ({ id }) => labelOf(id, pieces)));
+    return card;
+  }
   const drafts = isCopied(round) ? [] : topBars("draft's top five", "q", token.draft_top, token.id, pieces);
   card.append(element("div", "sd-tops", ...drafts, ...topBars("target's top five", "p", token.target_top, token.id, pieces)));
   return card;
@@ -70,6 +77,12 @@ function emissionCard(round, rule, pieces) {
   const heading = residual ? "residual's top five" : "target's top five";
   card.append(element("div", "sd-tops", ...topBars(heading, residual ? "r" : "p", emission.top, emission.id, pieces)));
   return card;
+}
+
+function labelOf(id, pieces) {
+  const label = element("span", "sd-top-token");
+  fillLabel(label, id, pieces);
+  return label;
 }
 
 function cardWith(token, status, caption, pieces) {
@@ -108,9 +121,7 @@ function coinBar(token) {
 function topBars(heading, symbol, top, chosen, pieces) {
   if (!top.length) return [];
   const rows = top.map(([id, probability]) => {
-    const label = element("span", "sd-top-token");
-    fillLabel(label, id, pieces);
-    const row = element("li", "", label, element("span", "", percent(probability)));
+    const row = element("li", "", labelOf(id, pieces), element("span", "", percent(probability)));
     row.style.setProperty("--share", probability);
     row.toggleAttribute("data-chosen", id === chosen);
     return row;

@@ -5,6 +5,8 @@ import { axisReach, BY_ROUND, CHANGED_BY_LANES, CHANGED_BY_ROUND, LIVE, pointsOf
 import { fitToRoom, magnify } from "../common/plotly_chart.js";
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 
+// The width below which a wide font has no room for the title and the legend of the live chart in one row.
+const LEGEND_ROW_PX = 620;
 const DENSE_PX = { position: 90 }; // the minimum chart width per bar at which bars have labels
 // The chart sizes for which Python chose its font sizes.
 const DESIGN = { live: { width: 500, height: 171 }, other: { width: 400, height: 330 } };
@@ -61,7 +63,7 @@ export class PlotContents {
   /** Fit a chart to a theme and a size; returns its layout. */
   fit(name, theme, room) {
     const figure = structuredClone(this.figures[theme][name]);
-    fitToRoom(figure.layout, figure.narrow, room);
+    fitToRoom(figure.layout, figure.narrow, room, name === LIVE ? LEGEND_ROW_PX : undefined);
     magnify(figure, DESIGN[name === LIVE ? "live" : "other"]);
     this.fitted.set(name, figure);
     if (name === LIVE) this.chooseAxes();

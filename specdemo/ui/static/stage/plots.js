@@ -49,6 +49,8 @@ export class Plots {
   /** Begin with a new run: the charts become empty, and their zoom is reset. */
   setTrace(trace) {
     this.contents.begin(trace);
+    // Plotly would keep the tooltip of the earlier run until the pointer moves, which a finger never does.
+    for (const [name, node] of this.nodes) if (this.isDrawn(name)) this.plotly.Fx.unhover(node);
     this.outdate([...this.nodes.keys()]);
   }
 

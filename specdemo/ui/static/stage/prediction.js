@@ -195,8 +195,14 @@ class Prediction {
     onSubmit(roles.form, () => this.answer());
     roles.skip.addEventListener("click", () => this.skip());
     roles.card.addEventListener("cancel", () => this.skip());
-    roles.close.addEventListener("click", () => this.fail());
-    roles.next.addEventListener("click", () => this.onNext());
+    roles.close.addEventListener("click", () => {
+      this.fail();
+      focusRun();
+    });
+    roles.next.addEventListener("click", () => {
+      this.onNext();
+      focusRun();
+    });
     document.addEventListener("click", (event) => this.ask(event), true);
     document.addEventListener("sd-measure", ({ detail }) => this.measure(detail));
     document.addEventListener("sd-moment", () => {
@@ -220,6 +226,7 @@ class Prediction {
     this.isDone = true;
     remember(KEY, outcome);
     this.roles.card.close();
+    focusRun();
   }
 
   skip() {
@@ -374,6 +381,11 @@ class Prediction {
   say(words) {
     write(this.roles.words, words);
   }
+}
+
+/** Move the focus to the text of the run, because the control that had it is hidden or disabled. */
+function focusRun() {
+  stageOfPage().lanes[SPECULATIVE].box.focus({ preventScroll: true });
 }
 
 function questionField({ name, text, options }) {

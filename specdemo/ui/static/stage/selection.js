@@ -1,6 +1,6 @@
 // Pointing at tokens and selecting a round. The tooltip, strip, charts and microscope all show the selected round.
 
-import { button, element, PHONE_PX } from "../common/dom.js";
+import { button, element } from "../common/dom.js";
 import { scrollToShow } from "./lanes.js";
 import { Microscope } from "./microscope.js";
 import { RoundStrip } from "./strip.js";
@@ -39,11 +39,13 @@ export class Selection {
   }
 
   describe(span, facts) {
-    // On a phone the tooltip would cover the microscope.
-    if (this.microscope.open && innerWidth <= PHONE_PX) return this.tip.hide();
+    if (this.microscope.open) return this.tip.hide(); // it would cover the microscope, whose cards say the same
     const { rule, pieces } = this.stage;
     if (!facts.token) return this.tip.showDiscards(span, facts.entry.round, pieces);
-    const openRound = () => this.open(facts.entry.round.index, facts.place ?? "own");
+    const openRound = () => {
+      this.open(facts.entry.round.index, facts.place ?? "own");
+      this.microscope.cards.focus({ preventScroll: true }); // the button is gone
+    };
     this.tip.showToken(span, facts, rule, pieces, openRound);
   }
 
@@ -76,8 +78,9 @@ export class Selection {
   open(index, place) {
     const entry = this.select(index);
     if (!entry) return;
-    const { root, roles, rule, pieces, lanes } = this.stage;
-    if (place === undefined) this.inspector.clear();
+    const { root, roles, rule, pieces, lanes, scroll } = this.stage;
+    this.inspector.clear();
+    scroll.hold(true);
     root.setAttribute("data-inspecting", "");
     this.microscope.show(entry, rule, pieces, place);
     lanes[SPECULATIVE].select(index); // scroll again, because the open microscope has made the lane lower
@@ -98,6 +101,7 @@ export class Selection {
     this.inspector.clear();
     this.microscope.hide();
     this.stage.root.removeAttribute("data-inspecting");
+    this.stage.scroll.hold(false);
     this.mark(null);
   }
 
