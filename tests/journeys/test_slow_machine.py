@@ -187,9 +187,10 @@ def test_three_visitors_share_a_slow_machine(open_page_of: Callable[..., Any], m
 
     # The machine is free again: her run ends well, and so does Ben's next one.
     machine.is_slow = False
-    press(ada, "to-end")
-    expect(ada.locator("[data-role=badge]")).to_have_text("Identical to the target alone, token for token.")
     expect(ada.locator("#run")).to_be_enabled()
+    press(ada, "to-end")
+    ada.wait_for_selector(".sd[data-state=ended]")
+    expect(ada.locator("[data-role=badge]")).to_have_text("Identical to the target alone, token for token.")
     assert len(tokens(ada)) == 64
     run_to_end(ben)
     expect(ben.locator("[data-figure=identical]")).to_have_text("=")

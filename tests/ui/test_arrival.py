@@ -73,6 +73,19 @@ def test_a_run_started_before_the_recording_arrives_stays(arriving, service, the
         assert page.inner_text("[data-role=sentence]") == sentence
 
 
+def test_a_recording_plays_again_and_again_while_the_wait_in_the_queue_does_not_change(arriving, service):
+    page = arriving(pace=1)
+    page.wait_for_selector(f".sd[data-recording={stage.ARRIVAL}][data-running]")
+    service.ahead = 1  # the stand-in names the wait once
+    page.click("#run")
+    page.wait_for_selector(".sd[data-state=waiting]")
+    for _ in range(2):
+        page.wait_for_selector(".sd[data-state=waiting][data-running]")
+        page.wait_for_selector(".sd[data-state=waiting]:not([data-running])")
+    service.go_on()
+    page.wait_for_selector(".sd[data-state=ended]:not([data-recording])")
+
+
 @pytest.mark.parametrize("query", ["proof=typical", "k=99"])
 def test_a_link_to_a_proof_or_wrong_settings_plays_no_recording(arriving, query):
     page = arriving(query=query)

@@ -63,8 +63,10 @@ export class LiveLayer {
     this.lookOfPlotly = this.look;
     this.node.removeAttribute("data-alone");
     if (!same) return this.request();
-    cancelAnimationFrame(this.frame);
-    this.frame = undefined;
+    if (this.frame) {
+      cancelAnimationFrame(this.frame);
+      this.draw(); // for its attributes
+    }
     this.canvas.hidden = true;
   }
 

@@ -19,28 +19,22 @@ export class Notice {
   }
 
   begin() {
-    this.isWaiting = false;
-    this.error = null; // the sentence of a failed run, or null
     if (this.invitation) this.roles.hint.textContent = this.invitation;
     this.invitation = null;
   }
 
   /** Show a `progress` event; `isReplaying` is true if a recording plays meanwhile. */
   wait(event, isReplaying = false) {
-    this.isWaiting = true;
-    this.latest = event;
     this.roles["progress-text"].textContent = isReplaying ? event.text + MEANWHILE : event.text;
     this.bar.value = event.fraction;
   }
 
   fail(message) {
-    this.error = message;
     this.roles.error.textContent = message;
   }
 
   /** Show the notices that come with the start of a run, with a sentence for the time before its first verdict. */
   open(words) {
-    this.isWaiting = false;
     this.invitation = this.roles.hint.textContent;
     this.say(words);
   }
@@ -48,13 +42,6 @@ export class Notice {
   /** Show a sentence about the moment that is shown of the run. */
   say(words) {
     write(this.roles.hint, words);
-  }
-
-  /** Return the state of the stage: idle, waiting, playing, ended or error. */
-  state(hasBegun, hasEnded) {
-    if (this.error !== null) return "error";
-    if (hasEnded) return "ended";
-    return hasBegun ? "playing" : this.isWaiting ? "waiting" : "idle";
   }
 
   show(state) {

@@ -188,7 +188,7 @@ class Prediction {
     // The next run: `{ answers }` to the card, `{ name }` of a question to a class, or `{ length, first }` of a second
     // run with another draft length, after a first one that ended with this event.
     this.expected = null;
-    this.current = null; // the same for the run on the stage, with its `trace`
+    this.current = null; // the same for the run that was expected, with its `run` and `trace`
     this.measured = null; // the name of the class's question that a run measures now, or null
     const { roles } = this;
     roles.questions.append(...PREDICTIONS.map(questionField));
@@ -262,8 +262,7 @@ class Prediction {
   }
 
   start(expected, prompt) {
-    const { lent, trace } = stageOfPage();
-    this.expected = { length: LENGTH, ...expected, before: lent?.trace ?? trace };
+    this.expected = { length: LENGTH, ...expected, before: stageOfPage().own.trace };
     this.roles.next.hidden = true;
     this.followJob(document.querySelector("#stop"));
     this.run(this.expected.length, prompt);
@@ -274,16 +273,16 @@ class Prediction {
     const { expected } = this;
     if (!expected && !this.current) return;
     // The visitor's run, which may go on arriving while a lesson has the stage; another run may still be in its place.
-    const own = stage.lent ?? stage;
-    if (expected && own.live && !own.awaited && own.trace !== expected.before) this.begin(stage, own);
-    if (!this.current || this.current.trace === stage.lent?.trace) return;
+    const { own } = stage;
+    if (expected && own.live && own.trace !== expected.before) this.begin(stage, own);
+    if (!this.current || (stage.shown !== own && this.current.trace === own.trace)) return;
     const { trace } = stage;
     const { state } = stage.root.dataset;
     if (trace !== this.current.trace) {
       this.judge(); // another run has taken the place of this one
       this.leave();
     }
-    else if (state === "error" || trace.end?.finish === "stopped") this.fail(stage.notice.error);
+    else if (state === "error" || trace.end?.finish === "stopped") this.fail(stage.shown.error);
     else if (state === "ended") this.compare(trace);
   }
 
@@ -305,7 +304,7 @@ class Prediction {
 
   begin(stage, own) {
     const { trace } = own;
-    this.current = { ...this.expected, trace, isCompared: false };
+    this.current = { ...this.expected, run: own, trace, isCompared: false };
     this.expected = null;
     if (this.current.length === LENGTH) {
       own.tour = new Tour(trace, (caption) => {
@@ -355,13 +354,12 @@ class Prediction {
 
   /** Play the rounds of the tour at the chosen pace from now on, without captions. */
   endTour() {
-    const stage = stageOfPage();
-    stage.tour = null;
-    stage.transport.showState();
+    this.current.run.tour = null;
+    stageOfPage().transport.showState();
   }
 
   leave() {
-    if (this.current?.trace === stageOfPage().trace) this.endTour();
+    if (this.current) this.endTour();
     this.current = null;
     this.showLine(false);
   }

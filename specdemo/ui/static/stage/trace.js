@@ -58,14 +58,6 @@ class LaneTrace {
   }
 }
 
-/**
- * True if more events of a run, or of the run that will replace it, may arrive. The run is the stage or what it has lent;
- * `awaited` are the events of its successor, or null.
- */
-export function isArriving({ live, awaited, trace }) {
-  return live && (awaited !== null || !trace.closed);
-}
-
 export class Trace {
   constructor() {
     this.lanes = new Map();
