@@ -19,7 +19,6 @@ from specdemo.ui.api_endpoints import build_generate
 from specdemo.ui.component import CLAIM, PREFIX, STATIC, component
 from specdemo.ui.controls import (
     DEFAULTS,
-    FIRST_SETTINGS,
     PAGE_MODULE,
     PLAIN_SETTINGS,
     Controls,
@@ -168,7 +167,7 @@ def _wire_address(
     def load(request: gr.Request) -> list[Any]:
         tab = gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
         try:
-            settings = FIRST_SETTINGS | settings_from(request.query_params, DEFAULTS.prompt)
+            settings = settings_from(request.query_params, DEFAULTS.prompt)
             if "pair" in request.query_params:
                 settings["pair"] = offered.named(request.query_params["pair"])
         except UserError as error:

@@ -29,7 +29,7 @@ SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "scr
 """The settings of a run on the page, which does not offer scripted drafts."""
 ARRIVAL = "arrival"
 """The recording of the page's initial prompt, which plays if the address chooses no other."""
-STAGE_SHEETS = ("common/base", "stage/stage", "stage/lanes")
+STAGE_SHEETS = ("common/base", "stage/stage", "stage/pass", "stage/lanes")
 STYLE_SHEETS = (
     "common/page",
     *STAGE_SHEETS,
@@ -64,7 +64,10 @@ def settings() -> dict[str, Any]:
     return {
         "figures": skeletons(),
         "arrival": ARRIVAL,
-        "drafters": {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()},
+        "drafters": {
+            kind.name: {"who": kind.who, "source": kind.source, "empty": kind.empty_reason}
+            for kind in KINDS.values()
+        },
         "rules": {rule: {"label": rule.label, "about": rule.about} for rule in Rule},
         "tabs": TABS,
         "linked": [*SETTINGS, "pair"],

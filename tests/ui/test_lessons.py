@@ -264,6 +264,7 @@ def test_after_a_lesson_the_visitor_s_run_still_waits_at_its_pace_and_the_record
     service.ahead = 1
     page = lesson(1, pace=0.05)
     notice, pace = page.locator("[data-role=progress-text]"), page.locator("[data-role=pace-text]")
+    page.wait_for_selector("option[value=arrival]", state="attached")
     page.click("#tab-run-button")
     page.wait_for_selector(f"{STAGE}[data-recording]")
     page.click("#run")

@@ -20,7 +20,7 @@ export class ShownRun {
     this.isOver = false; // true if no more events of it are taken
     this.note = null; // what the line with its source begins with
     this.isLinked = false; // true if it stands for a run whose settings a link has set
-    this.tour = null; // slows the first rounds of a predicted run and explains them, see prediction.js
+    this.isSlow = false; // true if its first rounds are played slowly, see `slowedAt`
     this.player = null; // its clock; the stage creates it
     this.wasPlaying = true; // of a run that is not shown
     this.round = null; // the index of the round that is open, of a run that is not shown

@@ -2,14 +2,15 @@
 // All figures come with the events; the browser does not compute any.
 
 import { PHONE_PX, rolesOf } from "../common/dom.js";
-import { Figures, PassBlocks } from "./figures.js";
+import { Bricks, Figures } from "./figures.js";
 import { Helps } from "./helps.js";
 import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
 import { Notice, Speaker } from "./notice.js";
 import { keepTabInAddress } from "../common/page.js";
-import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
+import { PageKeys, Player, setModelsRun, slowedAt, Transport } from "./player.js";
+import { PassView } from "./pass_view.js";
 import { Plots } from "./plots.js";
 import { Arrival, fetchRecording, hasSettings, isStill, LastRun, nearest, REPEATS, Source } from "./recordings.js";
 import { ShownRun } from "./run.js";
@@ -107,12 +108,18 @@ class Stage {
       this.lanes[article.dataset.lane] = new LaneView(article, null);
     }
     this.scroll = new LaneScroll(Object.values(this.lanes));
-    this.passes = new PassBlocks(root);
+    this.bricks = new Bricks(root);
     this.plots = new Plots(root, settings, (index) => this.selection.open(index));
     this.selection = new Selection(this);
+    this.pass = new PassView(this.roles.pass, {
+      onOpen: (index, place) => {
+        this.selection.open(index, place);
+        this.roles["microscope-cards"].focus({ preventScroll: true });
+      },
+      spansOf: (index) => this.lanes[SPECULATIVE].rounds[index]?.kept ?? [],
+    });
     this.transport = new Transport(this);
     this.toolbar = new Toolbar(this, settings.base);
-    document.querySelector(".sd-header-tools")?.append(this.roles.tools);
     this.roles["show-discards"].addEventListener("change", ({ target }) => {
       root.toggleAttribute("data-all-discards", target.checked);
       this.reflow();
@@ -122,9 +129,15 @@ class Stage {
     this.fillWindow();
   }
 
-  // Lets the style sheet make the first screen as high as the rest of the window, whatever is above the stage.
+  // Lets the style sheet make the first screen as high as the rest of the window, whatever is above the stage; the tools
+  // are in the header, on a phone below the lanes.
   fillWindow() {
-    const place = () => this.root.style.setProperty("--top", `${this.root.getBoundingClientRect().top + scrollY}px`);
+    const [header, foot] = [document.querySelector(".sd-header-tools"), this.root.querySelector(".sd-foot")];
+    const place = () => {
+      this.root.style.setProperty("--top", `${this.root.getBoundingClientRect().top + scrollY}px`);
+      const room = innerWidth > PHONE_PX ? header : foot;
+      if (header && this.roles.tools.parentElement !== room) room.append(this.roles.tools);
+    };
     new ResizeObserver(place).observe(document.body);
     addEventListener("resize", place);
     place();
@@ -144,30 +157,6 @@ class Stage {
     return this.lesson ?? this.own;
   }
 
-  get trace() {
-    return this.shown.trace;
-  }
-
-  get pieces() {
-    return this.shown.pieces;
-  }
-
-  get player() {
-    return this.shown.player;
-  }
-
-  get recording() {
-    return this.shown.recording;
-  }
-
-  get isOwn() {
-    return this.shown.isOwn;
-  }
-
-  get live() {
-    return this.shown.live;
-  }
-
   /** The run that takes the place of the shown one at its first token; null if none is to come. */
   get awaited() {
     const { arriving } = this;
@@ -176,14 +165,15 @@ class Stage {
 
   /** A run that the stage can show; `options` are those of `ShownRun`. */
   newRun(options) {
-    const run = new ShownRun({ topic: this.topic.taken(), isOfLesson: Boolean(this.lesson), ...options });
+    const run = new ShownRun({ topic: this.topic.next, isOfLesson: Boolean(this.lesson), ...options });
+    this.topic.expect({});
     const ifShown = (act) => () => run === this.shown && act();
     run.player = new Player({
       trace: run.trace,
       pace: this.transport.pace,
       onTime: ifShown(() => this.redraw()),
       onState: ifShown(() => this.showState()),
-      slowedAt: (time) => run.tour?.slowedAt(time) ?? null,
+      slowedAt: (time) => (run.isSlow ? slowedAt(run.trace.entries(SPECULATIVE), time) : null),
     });
     return run;
   }
@@ -254,8 +244,7 @@ class Stage {
   // Scrolls to the stage on a phone, where it is below the button that started the run.
   comeIntoView() {
     if (innerWidth > PHONE_PX || !this.root.offsetParent) return;
-    const smooth = matchMedia("(prefers-reduced-motion: no-preference)").matches;
-    this.root.scrollIntoView({ behavior: smooth ? "smooth" : "auto", block: "start" });
+    this.root.scrollIntoView({ behavior: isStill() ? "auto" : "smooth", block: "start" });
   }
 
   /** Play a finished run, given its events as NDJSON; `options` are those of `ShownRun`. */
@@ -323,13 +312,13 @@ class Stage {
     const { arriving } = this;
     if (arriving && run !== arriving && arriving.isOfLesson === Boolean(this.lesson)) this.arriving = null; // nobody would see it
     run.player.pace = this.transport.pace;
+    run.isSlow = run.player.pace === "fit" && !this.lesson && !run.isKept;
     this.leave();
     if (this.lesson) this.lesson = run;
     else this.own = run;
     this.enter();
   }
 
-  // Keeps what cannot be seen from the shown run itself.
   leave() {
     const { shown, selection } = this;
     shown.round = selection.microscope.open ? selection.index : null;
@@ -374,7 +363,6 @@ class Stage {
     } else if (event.finish === "stopped") this.player.seekEnd();
   }
 
-  // Shows what is known of a run from its start.
   start({ run }) {
     for (const [name, view] of Object.entries(this.lanes)) {
       const runs = this.trace.lanes.has(name);
@@ -388,7 +376,7 @@ class Stage {
   }
 
   fail(message) {
-    this.notice.fail(message);
+    this.roles.error.textContent = message;
     this.player.seekEnd();
     this.showState();
   }
@@ -399,8 +387,13 @@ class Stage {
     const state = trace.stateAt(player.time);
     const totals = trace.totalsAt(player.time);
     const settled = state[SPECULATIVE]?.settled ?? 0;
-    for (const name of Object.keys(state)) this.lanes[name].show(trace.entries(name), state[name], player);
-    this.passes.show(state, trace.start?.run.watched?.rounds === false);
+    for (const name of Object.keys(state)) this.lanes[name].show(trace.entries(name), state[name]);
+    const run = trace.start?.run;
+    this.bricks.show(state, totals, run?.watched?.rounds === false, this.root.dataset.focus);
+    const lane = this.steppedLane;
+    const moment = trace.momentAt(player.time, lane);
+    this.pass.show(moment, trace.entries(lane), run, this.pieces, player);
+    this.pass.say(moment, state[lane]?.settled, trace.entries(lane), run);
     this.lanes[BASELINE].markDivergence(totals?.divergence ?? null);
     this.lanes[DRAFT].markDivergence(totals?.draft_divergence ?? null);
     const isFinal = totals !== null && totals === trace.end?.totals;
@@ -409,27 +402,15 @@ class Stage {
     this.selection.follow(player.time);
     this.selection.strip.show(trace.entries(SPECULATIVE), settled);
     this.plots.show(state, totals);
-    this.light(trace.phaseAt(player.time));
-    this.transport.showTime(state[this.steppedLane]?.settled ?? 0);
-    this.shown.tour?.show(player.time);
+    this.transport.showTime(state[lane]?.settled ?? 0);
+    if (settled) this.root.dataset.seen = "true"; // a round: the visitor knows what the figures are about
     this.speak(settled);
     this.scroll.follow();
-    this.showPasses();
-  }
-
-  showPasses() {
-    for (const name of this.trace.lanes.keys()) this.lanes[name].showPass(this.player);
   }
 
   /** Lay the lanes out again, because lines may break elsewhere now. */
   reflow() {
     this.scroll.reflow();
-  }
-
-  light(phase) {
-    for (const item of this.root.querySelectorAll("[data-phase]")) {
-      item.toggleAttribute("data-lit", item.dataset.phase === phase);
-    }
   }
 
   /** The state of the stage: idle, waiting, playing, ended or error. */
@@ -450,10 +431,10 @@ class Stage {
     root.toggleAttribute("data-running", player.playing);
     setModelsRun(Boolean(this.arriving?.isArriving));
     this.plots.wake();
-    this.showPasses();
     this.transport.showState();
     notice.show(state);
     if (state === "ended") {
+      this.shown.isSlow = false;
       notice.close(trace.end, root.dataset.focus);
       this.source.repeat.hidden = !this.live || !this.isOwn || trace.end.totals.speedup === null;
       this.speaker.sayNow(`${trace.end.sentence} ${trace.end.remarks ?? ""}`.trimEnd());
@@ -470,16 +451,18 @@ class Stage {
     root.dispatchEvent(new CustomEvent("sd-moment", { bubbles: true, detail }));
   }
 
-  // Says one sentence about the latest round that is shown, on the page and to screen readers.
+  // Says one sentence about the latest round that is shown to screen readers.
   speak(settled) {
     if (settled === this.spoken) return;
     this.spoken = settled;
     if (this.steppedLane !== SPECULATIVE) return;
     const { trace } = this;
-    const words = settled ? roundWords(trace.entries(SPECULATIVE)[settled - 1].round) : openingWords(trace.start.run);
-    this.notice.say(words);
-    this.speaker.say(words);
+    this.speaker.say(settled ? roundWords(trace.entries(SPECULATIVE)[settled - 1].round) : openingWords(trace.start.run));
   }
+}
+
+for (const name of ["trace", "pieces", "player", "recording", "isOwn", "live"]) {
+  Object.defineProperty(Stage.prototype, name, { get() { return this.shown[name]; } }); // those of the run that is shown
 }
 
 /** The parts of the stage that a lesson needs. The other parts are hidden while the lesson's run is shown. */
@@ -488,13 +471,6 @@ class Topic {
     this.root = root;
     this.next = {};
     this.current = {}; // the topic of the run that is shown
-  }
-
-  /** The topic that was set for the next run. */
-  taken() {
-    const { next } = this;
-    this.next = {};
-    return next;
   }
 
   /**
