@@ -13,7 +13,7 @@ from specdemo.pairs.presets import OfferedPairs
 from specdemo.records import limits
 from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with
 from specdemo.records.limits import UserError, parse_config
-from specdemo.records.trace import AUTO, MAX_REPEATS, USUAL_K, Mode, Rule, RunConfig
+from specdemo.records.trace import AUTO, MAX_REPEATS, Mode, Rule, RunConfig
 from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.stage import SETTINGS
@@ -21,8 +21,8 @@ from specdemo.ui.stage import SETTINGS
 DEFAULTS = RunConfig(
     prompt="What is deep learning? Answer in two sentences.", mode=Mode.CHAT, max_new_tokens=64
 )
-FIRST_SETTINGS = {"k": AUTO}
-"""Initial settings that differ from ``DEFAULTS``: the best draft length depends on the hardware."""
+FIRST_K = 4
+"""The draft length until a visitor chooses another one."""
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
 """The settings of a lesson's run, unless the lesson sets other values."""
 
@@ -95,64 +95,52 @@ def build_controls(
             container=False,
             elem_id="prompt",
         )
-        mode = gr.Radio(
-            [("continue", str(Mode.RAW)), ("answer", str(Mode.CHAT))],
-            value=str(DEFAULTS.mode),
-            label="Prompt mode",
-            container=False,
-            scale=0,
-            min_width=170,
-            elem_id="mode",
-        )
         k = gr.Slider(
-            1, limits.MAX_K, USUAL_K, step=1, label="Draft length k", min_width=150, scale=0, elem_id="k"
+            1, limits.MAX_K, FIRST_K, step=1, label="Draft length k", min_width=150, scale=0, elem_id="k"
         )
         auto = gr.Checkbox(False, label="auto k", min_width=70, scale=0, container=False, elem_id="auto")
         run_button = gr.Button("Run", variant="primary", scale=0, min_width=90, elem_id="run")
         stop_button = gr.Button("Stop", interactive=False, scale=0, min_width=76, elem_id="stop")
-    with gr.Row(elem_id="examples"):
-        gr.HTML("Try", js_on_load=None, apply_default_css=False, elem_id="try", min_width=30)
-        for example in EXAMPLES:
-            values = json.dumps([example.prompt, example.mode])
-            gr.Button(example.label, size="sm", min_width=60, scale=0).click(
-                None, outputs=[prompt, mode], js=f"async () => ((await {PAGE_MODULE}).cueRun(), {values})"
-            )
-        summary = gr.HTML(
-            _summary(drafters),
-            js_on_load=f"{PAGE_MODULE}.then((module) => module.mountSettings());",
-            apply_default_css=False,
-            elem_id="summary",
-            min_width=60,
-        )
         with gr.Accordion("⚙ Settings", open=False, elem_id="more"):
+            mode = _prompt_choice(prompt)
             controls = _settings(prompt, mode, k, auto, drafters, offered)
             recalibrate_button = gr.Button("Recalibrate", size="sm", elem_id="recalibrate")
             costs = gr.HTML(
                 ABOUT_CALIBRATION, js_on_load=None, apply_default_css=False, elem_classes="sd-choice"
             )
-            gr.HTML(API_LINK, js_on_load=None, apply_default_css=False, elem_classes="sd-choice")
-    _keep_summary(controls, summary)
+            mount = f"{PAGE_MODULE}.then((module) => module.mountSettings());"
+            gr.HTML(API_LINK, js_on_load=mount, apply_default_css=False, elem_classes="sd-choice")
+    # Of the sentences about the choices of a menu, the page shows that of the chosen one.
+    for widget in (controls.drafter, controls.rule):
+        js = f"async (...chosen) => {{ (await {PAGE_MODULE}).showAbout(chosen); return []; }}"
+        widget.change(None, [controls.drafter, controls.rule], js=js, **QUIET)
     # Enter presses Run; Shift with Enter starts a new line.
     prompt.submit(None, js="() => document.querySelector('#run:enabled')?.click()", **QUIET)
     return controls, run_button, stop_button, (recalibrate_button, costs)
 
 
-def _summary(drafters: Sequence[str]) -> str:
-    """Return the summary of the initial settings, which the browser then updates."""
-    label = KINDS[_first(drafters)].label
-    return f"{label} · {DEFAULTS.rule} · {DEFAULTS.max_new_tokens} tokens"
+def _prompt_choice(prompt: gr.Textbox) -> gr.Radio:
+    """Add the examples of prompts and the prompt mode; return the mode."""
+    with gr.Row(elem_id="examples"):
+        gr.HTML("Try", js_on_load=None, apply_default_css=False, elem_id="try", min_width=30)
+        buttons = [gr.Button(example.label, size="sm", min_width=60, scale=0) for example in EXAMPLES]
+    mode = gr.Radio(
+        [("continue", str(Mode.RAW)), ("answer", str(Mode.CHAT))],
+        value=str(DEFAULTS.mode),
+        label="Prompt mode",
+        container=False,
+        scale=0,
+        min_width=170,
+        elem_id="mode",
+    )
+    for example, button in zip(EXAMPLES, buttons, strict=True):
+        values = json.dumps([example.prompt, example.mode])
+        button.click(None, outputs=[prompt, mode], js=f"async () => ((await {PAGE_MODULE}).cueRun(), {values})")
+    return mode
 
 
 def _first(drafters: Sequence[str]) -> str:
     return DEFAULTS.drafter if DEFAULTS.drafter in drafters else drafters[0]
-
-
-def _keep_summary(controls: Controls, summary: gr.HTML) -> None:
-    summarised = [controls.drafter, controls.rule, controls.temperature, controls.max_new_tokens]
-    labels = json.dumps({kind.name: kind.label for kind in KINDS.values()})
-    line = f"async (...values) => [(await {PAGE_MODULE}).tellSettings({labels}, values)]"
-    for widget in summarised:
-        widget.change(None, summarised, summary, js=line, **QUIET)
 
 
 def _settings(

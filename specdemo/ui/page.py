@@ -20,7 +20,6 @@ from specdemo.ui.api_endpoints import build_generate
 from specdemo.ui.component import CLAIM, PREFIX, STATIC, component
 from specdemo.ui.controls import (
     DEFAULTS,
-    FIRST_SETTINGS,
     PAGE_MODULE,
     PLAIN_SETTINGS,
     Controls,
@@ -175,7 +174,7 @@ def _wire_address(
     def load(kept: str, request: gr.Request) -> list[Any]:
         tab = gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
         try:
-            settings = FIRST_SETTINGS | asked(request.query_params)
+            settings = asked(request.query_params)
         except UserError as error:
             return [tab, *[gr.skip()] * len(controls), error_line(str(error))]
         with suppress(UserError):  # a widget can have a value that no run can

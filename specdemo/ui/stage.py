@@ -31,7 +31,7 @@ SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "scr
 """The settings of a run on the page, which does not offer scripted drafts."""
 ARRIVAL = "arrival"
 """The recording of the page's initial prompt, which plays if the address chooses no other."""
-STAGE_SHEETS = ("common/base", "stage/stage", "stage/lanes", "stage/overlap")
+STAGE_SHEETS = ("common/base", "stage/stage", "stage/pass", "stage/lanes", "stage/overlap")
 STYLE_SHEETS = (
     "common/page",
     *STAGE_SHEETS,
@@ -69,7 +69,10 @@ def settings() -> dict[str, Any]:
     return {
         "figures": skeletons(),
         "arrival": ARRIVAL,
-        "drafters": {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()},
+        "drafters": {
+            kind.name: {"who": kind.who, "source": kind.source, "empty": kind.empty_reason}
+            for kind in KINDS.values()
+        },
         "rules": {rule: {"label": rule.label, "about": rule.about} for rule in Rule},
         "tabs": TABS,
         "linked": [*SETTINGS, "pair"],

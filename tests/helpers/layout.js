@@ -36,12 +36,12 @@
     const isOpened = node => Boolean(node.closest(over));
     const apart = (one, other) => isOpened(one) !== isOpened(other);
     const faults = [];
-    // The prompt of the run on the stage ends in an ellipsis on purpose; its title has the whole of it.
+    // The prompt of the run on the stage and a token that is drawn end in an ellipsis on purpose; their titles have the whole.
     const written = [];
     const walker = document.createTreeWalker(ours, NodeFilter.SHOW_TEXT);
     for (let text; (text = walker.nextNode()); ) {
         const parent = text.parentElement;
-        if (!text.data.trim() || !seen(parent) || parent.closest('textarea, select, option, svg, .sd-text, .sd-cards, .sd-source-prompt')) continue;
+        if (!text.data.trim() || !seen(parent) || parent.closest('textarea, select, option, svg, .sd-text, .sd-cards, .sd-source-prompt, .sd-pass-box b')) continue;
         const style = getComputedStyle(parent);
         const range = document.createRange();
         range.selectNodeContents(text);

@@ -65,7 +65,10 @@ def test_phone(patient_page, url, service, tmp_path):
     page.wait_for_selector("#run:enabled")
     page.locator("[data-lane=baseline] .sd-passes").scroll_into_view_if_needed()
     assert_in_reach(page, "[data-role=play]", "[data-lane=baseline] .sd-passes")
+    assert page.locator(".sd-replay").bounding_box()["height"] <= 56
+    page.locator(".sd-player-more").tap()
     page.locator("[data-role=to-end]").tap()
+    page.locator(".sd-player-more").tap()
     page.wait_for_selector(".sd[data-state=ended]")
     for part in page.locator(".sd-lane, .sd-figures, .sd-plot, #prompt").all():
         assert part.bounding_box()["width"] > 340, "one column"
@@ -95,9 +98,10 @@ def test_phone(patient_page, url, service, tmp_path):
     expect(page.locator("[data-role=tip]")).to_be_visible()
     assert_fits(page)
 
-    # Share: directly above the run; every way to share is in reach.
+    # Share: directly below the run; every way to share is in reach.
     share = page.locator("[data-role=save-menu] summary")
-    assert share.bounding_box()["y"] < page.locator(".sd").bounding_box()["y"]
+    run, plots = (page.locator(part).bounding_box()["y"] for part in (".sd-main", ".sd-plots"))
+    assert run < share.bounding_box()["y"] < plots
     share.tap()
     ways = page.locator("[data-role=save-menu] button").all()
     assert len(ways) == 5 and all(way.evaluate(IN_REACH) for way in ways)
@@ -115,6 +119,7 @@ def test_phone(patient_page, url, service, tmp_path):
     offline = patient_page(**PHONE)
     offline.context.set_offline(True)
     offline.goto((tmp_path / "run.html").as_uri())
+    offline.locator(".sd-player-more").tap()
     press(offline, "to-end")
     offline.wait_for_selector(".sd[data-state=ended]")
     expect(offline.get_by_text(CLAIM)).to_be_visible()

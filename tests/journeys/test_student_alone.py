@@ -27,7 +27,7 @@ STAGE = ".sd"
 SOURCE = "[data-role=source]"
 CLOCK = "[data-role=clock]"
 LINE = ".sd-prediction-line"
-EXAMPLES = "#examples"
+CLAIM = ".sd-claim"
 PRIMARY = """() => [...document.querySelectorAll(".sd-learn .sd-button")].filter(button =>
     button.checkVisibility() && getComputedStyle(button).color === "rgb(255, 255, 255)").length"""
 
@@ -43,7 +43,7 @@ def lanes(page: Any) -> set[str]:
 
 def seen(page: Any) -> list[Any]:
     """Return what a visitor of the tab Run sees of the run and its settings."""
-    parts = (SOURCE, CLOCK, "[data-role=microscope-title]", "[data-role=pace-text]", LINE, EXAMPLES)
+    parts = (SOURCE, CLOCK, "[data-role=microscope-title]", "[data-role=pace-text]", LINE, CLAIM)
     words = [page.inner_text(part) for part in parts]
     return [*stage_state(page), lanes(page), words, page.input_value("#prompt textarea"), auto(page)]
 
@@ -60,7 +60,8 @@ def test_a_student_predicts_runs_learns_takes_the_quiz_and_shares(open_page, ser
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
     page.wait_for_selector(f"{STAGE}[data-recording=arrival][data-running]")
     expect(page.locator(SOURCE)).to_contain_text("Recorded on")
-    page.wait_for_selector("#auto input:checked")
+    expect(page.locator("#k input[type=number]")).to_have_value("4")  # the recording's is auto
+    page.check("#auto input")
 
     # Predict, and wait in the queue: a recording plays, named as one
     service.ahead = 1
@@ -74,17 +75,18 @@ def test_a_student_predicts_runs_learns_takes_the_quiz_and_shares(open_page, ser
     )
     expect(page.locator(SOURCE)).not_to_contain_text("Press Run")
 
-    # Run: the line with the prediction takes the place of the examples until the run has ended
+    # Run: the line with the prediction takes the place of the sentence about the page until the run has ended
     service.gap_s, service.hold_at, service.ahead = 0.1, 6, 0
     page.wait_for_selector(f"{STAGE}[data-state=playing]:not([data-recording])")
-    expect(page.locator(LINE)).to_contain_text("1. Draft")
-    expect(page.locator(EXAMPLES)).to_be_hidden()
+    expect(page.locator("[data-role=hint]")).to_contain_text("1. Draft")
+    expect(page.locator(CLAIM)).to_be_hidden()
     expect(page.locator("#k input[type=number]")).to_have_value("4")
     service.go_on()
     page.wait_for_selector("#run:enabled")
     press(page, "to-end")
-    expect(page.locator(LINE)).to_contain_text("Predicted: faster, 3 of 4 accepted. Measured:")
-    expect(page.locator(EXAMPLES)).to_be_visible()
+    expect(page.locator(LINE)).to_contain_text(
+        "Accepted tokens: ✗ wrong. Predicted: faster, 3 of 4 accepted. Measured:"
+    )
     page.wait_for_selector("#auto input:checked")
     assert requested(service)["k"] == 4 and figures(page)["speedup"] is not None
 

@@ -189,7 +189,7 @@ def measure_while_looking_elsewhere(teacher: Any, phones: tuple[Any, Any], devic
     for phone in phones:
         asked(phone).to_contain_text(f"“{PROMPT}”")
         expect(phone.locator("[data-lane=speculative]")).to_contain_text(PROMPT)
-        expect(phone.locator("[data-lane=speculative] .sd-token").first).to_be_visible()
+        expect(phone.locator("[data-lane=speculative] .sd-token:visible").first).to_be_visible()
     press(teacher, "play")  # pauses it
     for tab, words in (("learn", "This page follows"), ("lab", "“Lab”")):
         go(teacher, tab)
@@ -201,6 +201,7 @@ def measure_while_looking_elsewhere(teacher: Any, phones: tuple[Any, Any], devic
         asked(phone).to_contain_text("1 of 2 were right.")
     assert sorted(phone.inner_text(TOLD)[: len(RIGHT)] for phone in phones) == [RIGHT, WRONG]
     go(teacher, "run")
+    teacher.click(".sd-player-more")
     press(teacher, "to-end")
     teacher.click("text=Show the students' answers")
     asked(teacher).to_contain_text("1 of 2 were right.")

@@ -72,6 +72,7 @@ def test_a_writer_takes_a_run_to_an_article(writer, service, url, tmp_path, pati
     page = writer
 
     # An example, whose two lanes end with visibly the same text.
+    page.click("#more > button")
     page.click("#examples button:has-text('Story')")
     example = page.input_value("#prompt textarea")
     run_to_end(page)

@@ -133,7 +133,7 @@ def test_the_keyboard_leads_to_the_run_and_settings_and_charts_are_explained(ope
     page.click("#rule label:has-text('shared noise')")
     expect(explained.nth(1)).not_to_have_text(before[1])
     assert not set(explained.all_inner_texts()) & set(before)
-    page.click("#summary")
+    page.click("#more > button")
     run_to_end(page)
     for chart in page.locator(".sd-chart").all():
         chart.scroll_into_view_if_needed()

@@ -141,7 +141,9 @@ def test_text_from_right_to_left_turns_nothing_around_it_and_a_chart_escapes_its
     hebrew = "\u05e9\u05dc\u05d5\u05dd"
     page = open_page()
     page.fill("#prompt textarea", f"123 {hebrew} 456")
+    page.click("#more > button")
     page.check("#mode input[value=raw]")
+    page.click("#more > button")
     run_to_end(page)
     [right, left], directions = page.evaluate(
         """() => { const lane = document.querySelector('[data-lane=speculative]');

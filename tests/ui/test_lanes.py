@@ -1,4 +1,4 @@
-"""The lanes: old discards as ticks, common rows and scrolling, counted passes, a bar for each pass."""
+"""The lanes, and a round drawn: old discards as ticks, common rows, counted passes, one bar for a pass."""
 
 import base64
 import zlib
@@ -25,15 +25,19 @@ MIDDLE = """tick => { const box = tick.getBoundingClientRect();
 TOPS = "() => [...document.querySelectorAll('.sd-text')].filter(b => b.clientHeight).map(b => b.scrollTop)"
 HALF_ROWS = """() => [...document.querySelectorAll('.sd-text')].filter(b => b.clientHeight).map(b =>
     [b.scrollTop, b.clientHeight].map(px => px % parseFloat(getComputedStyle(b).lineHeight)))"""
-PASSES = """() => ['speculative', 'baseline'].map(lane => {
-    const row = document.querySelector(`[data-lane=${lane}] .sd-passes`);
-    return [Number(row.querySelector('b').textContent), row.querySelector('i').offsetWidth]; })"""
-BARS = """() => [...document.querySelectorAll('.sd-sweep i')].map(bar => {
-    const [animation] = bar.getAnimations();
-    return [bar.closest('[data-lane]').dataset.lane,
-        animation ? animation.currentTime / animation.effect.getTiming().duration : null]; })"""
-MOVING = "() => document.querySelector('.sd-main').getAnimations({ subtree: true }).length"
-SLOTS = f"() => [...document.querySelectorAll('{TEXT} .sd-slot')].filter(slot => !slot.hidden).length"
+PASSES = """() => ['speculative', 'baseline'].map(lane =>
+    Number(document.querySelector(`[data-lane=${lane}] .sd-passes b`).textContent))"""
+BRICKS = """() => [...document.querySelectorAll('.sd-bricks p')].map(row =>
+    [Number(row.querySelector('b').textContent), row.querySelector('i').offsetWidth])"""
+BOXES = """() => ['draft', 'own'].map(row => [...document.querySelectorAll(`.sd-pass-${row}`)]
+    .filter(box => box.checkVisibility({ visibilityProperty: true }) && box.textContent)
+    .map(box => box.textContent))"""
+LIT = """() => { const bar = document.querySelector('.sd-pass-bar');
+    const boxes = [...document.querySelectorAll('.sd-pass-column')].filter(node => node.checkVisibility());
+    const sides = [bar, boxes[0], boxes.at(-1)].map(node => node.getBoundingClientRect());
+    const covers = sides[0].left <= sides[1].left + 1 && sides[0].right >= sides[2].right - 1;
+    return [getComputedStyle(bar).backgroundColor !== 'rgba(0, 0, 0, 0)', covers]; }"""
+MOVING = "() => document.querySelector('.sd-screen').getAnimations({ subtree: true }).length"
 
 
 def discards(event: Any) -> int:
@@ -106,43 +110,64 @@ def test_lanes_show_the_same_tokens_on_the_same_rows_and_scroll_together_by_whol
     assert {rest for lane in page.evaluate(HALF_ROWS) for rest in lane} == {0}
 
 
-def test_passes_are_counted_at_their_verdict_as_blocks_of_one_size(played):
+def test_passes_and_tokens_are_counted_at_their_verdict_as_bricks_of_one_size(played):
     page = played("greedy")
-    (spec, wide), (base, wider) = page.evaluate(PASSES)
+    spec, base = page.evaluate(PASSES)
     assert [spec, base] == [len(rounds(recorded("greedy"), lane)) for lane in ("speculative", "baseline")]
-    assert abs(wide / spec - wider / base) < 0.2
+    counts, widths = zip(*page.evaluate(BRICKS), strict=True)
+    totals = recorded("greedy")[-1]["totals"]
+    assert counts == (spec, totals["tokens"], base)
+    assert (
+        max(widths[at] / counts[at] for at in range(3)) - min(widths[at] / counts[at] for at in range(3))
+        < 0.1
+    )
     press(page, "to-start")
     for count in range(1, 3):
         press(page, "phase-on", "phase-on")
-        assert page.evaluate(PASSES)[0][0] == count - 1, "with the target"
+        assert page.evaluate(PASSES)[0] == count - 1, "with the target"
         press(page, "phase-on")
-        assert page.evaluate(PASSES)[0][0] == count
+        assert page.evaluate(PASSES)[0] == count == page.evaluate(BRICKS)[0][0]
 
 
-def test_draft_tokens_fill_their_slots_and_a_bar_sweeps_them_during_the_pass(played):
+def test_draft_tokens_come_one_by_one_and_one_bar_lights_under_all_of_them_before_all_choices_come(played):
     page = played("greedy")
     drafted = len(rounds(recorded("greedy"))[0]["round"]["drafted"])
     for filled in range(1, drafted + 1):
         scrub(page, moment(recorded("greedy"), 0, "draft_s", (filled + 0.1) / drafted))
-        assert len(tokens(page)) == filled
-        assert page.evaluate(SLOTS) == drafted - filled
+        draft, own = page.evaluate(BOXES)
+        assert len(tokens(page)) == len(draft) == filled and not own
+        assert page.evaluate(LIT) == [filled == drafted, True], "the pass follows the last token at once"
     for share in (0.25, 0.75):
         scrub(page, moment(recorded("greedy"), 0, "verify_s", share))
-        bars = dict(page.evaluate(BARS))
-        assert bars["speculative"] == pytest.approx(share, abs=0.01)
-        assert "baseline" in bars, "one for each of its tokens"
+        draft, own = page.evaluate(BOXES)
+        assert len(draft) == drafted and not own
+        assert page.evaluate(LIT) == [True, True]
     press(page, "phase-on", "phase-on")
-    assert "speculative" not in dict(page.evaluate(BARS))
+    draft, own = page.evaluate(BOXES)
+    assert len(draft) == drafted and len(own) == drafted + 1
+    assert page.evaluate(LIT) == [False, True]
+    page.locator(".sd-pass-column").nth(1).click()
+    assert page.inner_text("[data-role=microscope-title]").startswith("Round 1:")
+    assert page.locator(".sd-card").nth(1).get_attribute("data-chosen") is not None
 
 
-def test_the_verdict_falls_while_it_plays_and_stands_there_when_stepped_to(played):
+def test_what_is_kept_moves_into_the_text_while_it_plays_slowly(played):
     page = played("greedy")
-    press(page, "to-start", "round-on", "round-on")
-    assert page.locator("[data-latest=still]").count() >= 1
+    page.check(".sd-pace input[value='0.05']", force=True)
+    press(page, "to-start", "play")
+    page.wait_for_selector(".sd-pass-ghost")
+    assert page.locator("[data-role=pass]").get_attribute("data-motion") == "on"
     press(page, "play")
-    page.wait_for_selector(f"{TEXT} [data-latest=moving]")
-    press(page, "play")
-    assert page.locator(f"{TEXT} [data-latest]").count() == 1
+
+
+def test_rejected_and_discarded_words_stay_in_the_text_only_until_the_next_round_goes_on(played):
+    page = played("greedy")
+    index = next(at for at, event in enumerate(rounds(recorded("greedy"))) if discards(event))
+    press(page, "to-start", *["round-on"] * (index + 1))
+    shown = [status for _, status, *_ in tokens(page)]
+    assert shown.count("discarded") == discards(rounds(recorded("greedy"))[index])
+    press(page, "phase-on")
+    assert "discarded" not in [status for _, status, *_ in tokens(page)]
 
 
 FLOW = """async url => {
@@ -175,10 +200,13 @@ def test_nothing_moves_with_reduced_motion(open_page, service):
     page.emulate_media(reduced_motion="reduce")
     run_to_end(page)
     scrub(page, moment(service.replayed, 0, "verify_s", 0.5))
-    page.wait_for_selector(".sd-sweep", state="attached")
+    assert page.evaluate(LIT)[0]
     press(page, "play")
-    page.wait_for_selector(f"{TEXT} [data-latest]")
+    page.wait_for_selector("[data-role=pass][data-phase=verdict]")
     assert page.evaluate(MOVING) == 0
+    press(page, "play")
+    invitation = "node => getComputedStyle(node, '::after').content"
+    assert "Step through the phases" in page.eval_on_selector("[data-role=hint]", invitation)
 
 
 def test_the_end_of_the_text_spaces_and_empty_lines_are_shown(open_page, service):

@@ -4,7 +4,7 @@ import pytest
 from helpers.browsing import in_every_font
 from helpers.layout import LANES, assert_in_the_window, resize
 from helpers.replay import recorded
-from helpers.visitor import press, run_to_end
+from helpers.visitor import press, receive_run, run_to_end
 from playwright.sync_api import expect
 
 PLACES = """() => [...document.querySelectorAll('.sd-lane, .sd-tools > *:not(.sd-told), .sd-bar')]
@@ -20,7 +20,7 @@ def test_lanes_charts_and_the_cards_of_a_round_have_room_in_every_font(open_page
     run_to_end(page)
     resize(page, SMALL)
     before = page.evaluate(LANES)
-    for size, lines, px in ((SMALL, 6, 20), (LARGE, 8, 26), (SMALL, 6, 20)):
+    for size, lines, px in ((SMALL, 4, 20), (LARGE, 8, 26), (SMALL, 4, 20)):
         resize(page, size)
         lanes = page.evaluate(LANES)
         assert len(lanes) == 2
@@ -97,3 +97,33 @@ def test_the_stage_names_its_run_and_keeps_it_until_the_next_one_has_a_token(ope
     press(page, "to-end")
     assert page.inner_text("[data-lane=speculative] .sd-text") != text
     page.click("#stop")
+
+
+SHIFT = """() => new Promise(done => {
+    let sum = 0;
+    const add = list => {
+        for (const { value, hadRecentInput } of list.getEntries()) if (!hadRecentInput) sum += value; };
+    new PerformanceObserver(add).observe({ type: 'layout-shift', buffered: true });
+    setTimeout(() => done(sum), 300); })"""
+"""The cumulative layout shift of the page so far, without what follows a press at once."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [SMALL, (390, 844)], ids=["small", "phone"])
+def test_nothing_jumps_on_load_and_over_a_run_and_the_first_screen_tells_no_more_than_is_known(
+    open_page, size
+):
+    page = open_page(*size)
+    page.wait_for_selector("#run:enabled")
+    shown = page.locator(".sd-figure:visible > b")
+    assert [figure.get_attribute("data-figure") for figure in shown.all()] == ["speedup", "passes"]
+    if size != SMALL:
+        strip, lane = (page.locator(part).bounding_box()["y"] for part in (".sd-pass", ".sd-lane >> nth=0"))
+        ask = page.locator("#ask").bounding_box()
+        assert strip < lane < size[1] and ask["height"] <= 110
+        assert page.locator(".sd-replay").bounding_box()["height"] <= 56
+    receive_run(page)
+    page.keyboard.press("End")
+    page.wait_for_selector(".sd[data-state=ended]")
+    expect(shown).to_have_count(5)
+    assert page.evaluate(SHIFT) < 0.1

@@ -29,6 +29,9 @@ APPENDIX = 7
 REACH = """() => Math.max(...[...document.querySelectorAll('.sd-learn *')]
     .filter(part => part.checkVisibility()).map(part => part.getBoundingClientRect().right))"""
 BUSY = "[data-role=end-run]:not([hidden])"
+STAGE = ".sd"
+MEANWHILE = f"{STAGE}[data-state=waiting][data-recording=arrival][data-running]"
+"""A recording plays while the visitor's run waits in the queue."""
 DIVERGENCE_IN_SIGHT = """() => [...document.querySelectorAll(".sd-text")].map(box => {
     const token = box.querySelector("[data-diverges] .sd-token");
     if (!token) return null;
@@ -253,6 +256,32 @@ def test_a_live_run_ends_by_a_press_in_the_lesson_or_for_a_recording(open_page, 
     service.go_on()
     page.click("#run")
     page.wait_for_selector("[data-lane=draft]", state="hidden")
+
+
+def test_after_a_lesson_the_visitor_s_run_still_waits_at_its_pace_and_the_recording_plays_again(
+    lesson, service
+):
+    service.ahead = 1
+    page = lesson(1, pace=0.05)
+    notice, pace = page.locator("[data-role=progress-text]"), page.locator("[data-role=pace-text]")
+    page.wait_for_selector("option[value=arrival]", state="attached")
+    page.click("#tab-run-button")
+    page.wait_for_selector(f"{STAGE}[data-recording]")
+    page.click("#run")
+    page.wait_for_selector(MEANWHILE)
+    page.click("#tab-learn-button")
+    expect(pace).to_have_text("shown at 10 tokens/s")
+    expect(notice).to_be_hidden()
+    page.click("#tab-run-button")
+    page.wait_for_selector(MEANWHILE)
+    expect(notice).to_have_text("In the queue. Meanwhile, a recorded run plays.")
+    expect(pace).to_have_text("shown at 1/20 of real speed")
+    press(page, "to-end")
+    page.wait_for_function("document.querySelector('[data-role=clock]').textContent.startsWith('round 0 of')")
+    page.wait_for_selector(MEANWHILE)
+    service.go_on()
+    page.wait_for_selector(f"{STAGE}[data-state=playing]:not([data-recording])")
+    expect(pace).to_have_text("shown at 1/20 of real speed")
 
 
 @pytest.mark.slow

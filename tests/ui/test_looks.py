@@ -16,7 +16,7 @@ from specdemo.charts.palette import THEMES
 from specdemo.ui.component import STATIC
 
 NATIVE = ".sd-select, .sd-toggle input, .sd-text"
-OURS = (".sd-header", ".sd", "#ask", "#examples", ".sd-about")
+OURS = (".sd-header", ".sd", "#ask", ".sd-about")
 CUES = """nodes => nodes.map(node => {
     const style = getComputedStyle(node);
     const lines = [style.textDecorationLine, style.textDecorationStyle, style.textDecorationThickness];
@@ -41,7 +41,7 @@ TARGETS = """() => [...document.querySelectorAll('main :is(button, summary, sele
     .map(node => node.outerHTML.slice(0, 80))"""
 LIVE = ("[data-role=rounds]", "[data-plot=race]")
 CONTROLS = (".sd-transport", ".sd-pace", ".sd-bar")
-ASKED = ("#prompt", "#run", "#mode", "#k", "#more")
+ASKED = ("#prompt", "#run", "#k", "#more > button")
 SPECULATIVE, BASELINE = "[data-lane=speculative]", "[data-lane=baseline]"
 
 
@@ -91,7 +91,7 @@ def test_axe_finds_nothing_serious_in_a_replay_for_other_sites(patient_page, url
 def test_the_whole_stage_fits_a_small_projector(open_page, service, theme):
     page = open_page(theme=theme)
     run_to_end(page)
-    shown = (SPECULATIVE, BASELINE, ".sd-figures", *LIVE)
+    shown = (".sd-pass", SPECULATIVE, BASELINE, ".sd-figures", *LIVE)
     assert_above_the_fold(page, *ASKED, *shown, *CONTROLS)
     paper = page.evaluate("() => getComputedStyle(document.querySelector('.sd-lane')).backgroundColor")
     assert paper == f"rgb{tuple(bytes.fromhex(THEMES[theme].surface[1:]))}"
@@ -149,6 +149,7 @@ def test_forced_colors_keep_choices_and_lengths(open_page):
     page = open_page()
     run_to_end(page)
     page.emulate_media(forced_colors="active")
+    page.click("#more > button")
     for chosen, other in (
         ("#tab-run-button", "#tab-lab-button"),
         ("#mode label.selected", "#mode label:not(.selected)"),
@@ -172,7 +173,8 @@ def test_targets_are_large_enough_and_a_focused_radio_button_has_a_ring(open_pag
     page = open_page()
     run_to_end(page)
     assert page.evaluate(TARGETS) == []
-    page.focus("#prompt textarea")
+    page.click("#more > button")
+    page.focus("#examples button >> nth=-1")
     page.keyboard.press("Tab")
     ring = "node => getComputedStyle(node.closest('label')).outlineWidth"
     assert page.locator("#mode input:focus").evaluate(ring) == "3px"

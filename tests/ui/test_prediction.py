@@ -14,6 +14,7 @@ CARD = ".sd-predict"
 LINE = ".sd-prediction-line"
 WORDS = f"{LINE} [data-role=words]"
 FOCUS = "document.activeElement.className"
+HINT = "[data-role=hint]"
 PLAYING = ".sd[data-state=playing]"
 
 
@@ -44,12 +45,12 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     page.wait_for_selector(PLAYING)
     assert page.evaluate(FOCUS) == "sd-text", "the run"
     assert requested(service)["k"] == 4
-    expect(page.locator(WORDS)).to_contain_text("1. Draft")
+    expect(page.locator(HINT)).to_contain_text("1. Draft")
     expect(page.locator("[data-role=pace-text]")).to_have_text("slowed for the captions")
     page.wait_for_selector("#run:enabled")
     press(page, "to-start", "phase-on")
     for caption in ("1. Draft", "2. Verify", "3. Accept or correct. Round 1", "1. Draft"):
-        expect(page.locator(WORDS)).to_contain_text(caption)
+        expect(page.locator(HINT)).to_contain_text(caption)
         press(page, "phase-on")
     press(page, "round-on", "round-on")
     expect(page.locator(WORDS)).to_have_text("Predicted: faster, 3 of 4 accepted.")
@@ -59,9 +60,11 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     mean = sum(totals["accepted_by_position"]) / totals["passes"]
     words = f"Measured: {totals['speedup']:.2f}×, {mean:.1f} of 4 accepted"
     rate = f"(α {totals['alpha_compared']:.0%}: compared tokens only)."
-    expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 accepted. {words} {rate}")
+    judged = "Speed: ✓ right. Accepted tokens: ✗ wrong."
+    compared = f"{judged} Predicted: faster, 3 of 4 accepted. {words} {rate}"
+    expect(page.locator(WORDS)).to_have_text(compared)
     press(page, "to-start")
-    expect(page.locator(WORDS)).to_have_text(f"Predicted: faster, 3 of 4 accepted. {words} {rate}")
+    expect(page.locator(WORDS)).to_have_text(compared)
     expect(page.locator("[data-role=pace-text]")).to_have_text("shown at 1/4 of real speed")
     page.click(f"{LINE} [data-role=next]:has-text('k = 12')")
     assert page.evaluate(FOCUS) == "sd-text"
@@ -106,7 +109,7 @@ def test_a_stopped_run_ends_the_comparison(first_visit, service):
 
 def test_escape_skips_the_card_runs_and_it_never_returns(first_visit, service):
     page = first_visit()
-    page.wait_for_selector("#auto input:checked")
+    page.check("#auto input")
     page.click("#run")
     expect(page.locator(CARD)).to_be_visible()
     page.keyboard.press("Escape")

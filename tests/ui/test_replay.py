@@ -18,7 +18,7 @@ from helpers.visitor import (
 
 pytestmark = pytest.mark.slow
 
-LIT = "() => [...document.querySelectorAll('[data-phase][data-lit]')].map(item => item.dataset.phase)"
+PHASE = "() => document.querySelector('[data-role=pass]').dataset.phase"
 PACES = {
     "tokens": "shown at 10 tokens/s",
     "0.25": "shown at 1/4 of real speed",
@@ -35,7 +35,7 @@ def test_phase_steps_take_a_round_from_pending_to_its_verdict(played):
     seen = []
     for _ in range(3):
         press(page, "phase-on")
-        seen.append((tokens(page), page.evaluate(LIT)))
+        seen.append((tokens(page), page.evaluate(PHASE)))
     k = len(first["drafted"])
     (drafted, drafting), (checked, verifying), (judged, verdict) = seen
     assert [rest for _, *rest in drafted] == [["pending", False, False]] * k
@@ -43,7 +43,7 @@ def test_phase_steps_take_a_round_from_pending_to_its_verdict(played):
     expected = [[token["status"], token["rejected"], False] for token in first["drafted"]]
     expected.append([first["emission"]["status"], False, False])
     assert [rest for _, *rest in judged] == expected
-    assert (drafting, verifying, verdict) == (["draft"], ["verify"], ["verdict"])
+    assert (drafting, verifying, verdict) == ("draft", "verify", "verdict")
     assert page.locator("[data-role=rounds]").get_attribute("aria-valuenow") == "1"
 
 
@@ -114,8 +114,8 @@ STRIP = """count => {
     const canvas = strip.querySelector('canvas');
     const pen = canvas.getContext('2d');
     const { data } = pen.getImageData(0, canvas.height - 3, canvas.width, 1);
-    // The left edge of each column, filled or drawn, as strong as it was played.
-    const strong = index => data[4 * 18 * index + 3] > 200;
+    // The left edge of each column, filled or drawn; nothing of a round that has not been played.
+    const strong = index => data[4 * 18 * index + 3] > 0;
     const indices = Array.from({ length: count }, (_, index) => index);
     return [Number(strip.getAttribute('aria-valuenow')), indices.map(strong)]; }"""
 OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
@@ -156,7 +156,8 @@ BESIDE = """() => {
     const seen = role =>
         [...document.querySelectorAll(`[data-role=${role}]`)].find(node => node.checkVisibility());
     const strip = document.querySelector('[data-role=rounds]');
-    return [seen('hint')?.textContent, strip.getAttribute('aria-valuetext'), seen('clock').textContent,
+    const hint = seen('hint').textContent.replace('3. Accept or correct. ', '');
+    return [hint, strip.getAttribute('aria-valuetext'), seen('clock').textContent,
         seen('microscope-title')?.textContent ?? null, seen('tip')?.textContent ?? null]; }"""
 """The texts about a moment: hint, round of the strip, clock, title of the microscope and tooltip."""
 OPENING = "Draft tokens come from the draft model; the target verifies all of them in one pass."

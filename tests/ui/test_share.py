@@ -46,7 +46,7 @@ def test_an_address_out_of_bounds_or_of_no_recording_gets_one_sentence(open_page
         assert reported.endswith(".") and "\n" not in reported and "root:" not in page.content()
         assert page.locator(".sd script").count() == 0
         run_to_end(page)
-        assert service.requests[-1]["k"] == (3 if query == "k=99" else "auto")
+        assert service.requests[-1]["k"] == 4
         assert page.locator(ERROR).is_hidden()
 
 

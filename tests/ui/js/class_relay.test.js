@@ -11,7 +11,7 @@ function stageWith(trace = new Trace()) {
     trace,
     recording: null,
     topic: { current: {} },
-    notice: { error: null },
+    shown: { error: null },
     player: { time: 0, playing: false, rate: 1 },
     transport: { pace: "fit" },
     selection: { index: null, microscope: { open: false } },
@@ -41,7 +41,7 @@ test("a run is sent from its beginning, then only what is new, and again if it w
   assert.deepEqual(begin, { type: "begin", run: 1, recording: null, topic: {} });
   assert.deepEqual(events, { type: "events", run: 1, from: 0, events: [START] });
   assert.deepEqual(types(), []);
-  stage.notice.error = "The prompt is empty.";
+  stage.shown.error = "The prompt is empty.";
   assert.deepEqual(next()[0].events, [{ type: "error", message: "The prompt is empty." }]);
   assert.deepEqual(next(), []);
 });

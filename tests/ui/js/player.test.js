@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { commandOf, FIT_S, Player, setModelsRun } from "../../../specdemo/ui/static/stage/player.js";
+import { commandOf, FIT_S, Player, setModelsRun, slowedAt, slowPhases } from "../../../specdemo/ui/static/stage/player.js";
 import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
 import { round, roundEvent, smallTrace, START } from "./made.js";
 
@@ -203,4 +203,19 @@ test("a key that has work where the focus is keeps it, others do theirs", () => 
   assert.equal(press("ArrowRight", within("[role=slider]")), undefined);
   assert.equal(press(" ", within("[role=slider]")), "play");
   assert.equal(press("ArrowRight", within(".sd-text")), undefined);
+});
+
+test("the first round takes 5 s and the second 3 s, in phases without a gap", () => {
+  const entry = (index, from) => ({ round: { index, drafted: [{}, {}, {}, {}] }, from, draftEnd: from + 4, to: from + 7 });
+  const entries = [entry(0, 1), entry(1, 8), entry(2, 15)];
+  const phases = slowPhases(entries);
+  assert.deepEqual(phases.map(({ phase }) => phase), ["prompt", "draft", "verify", "verdict", "draft", "verify", "verdict"]);
+  assert.deepEqual(phases.map(({ from }) => from), [0, 1, 5, 8, 9, 12, 15]);
+  assert.deepEqual(phases.map(({ to }) => to), [1, 5, 8, 9, 12, 15, 16]);
+  const seconds = (from, to) => phases.slice(from, to).reduce((sum, phase) => sum + phase.seconds, 0);
+  near(seconds(0, 4), 5);
+  near(seconds(4), 3);
+  assert.equal(slowedAt(entries, 4.5).to, 5);
+  assert.equal(slowedAt(entries, 16), null);
+  assert.deepEqual(slowPhases([]), []);
 });

@@ -1,9 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { captionAt, comparisonWords, estimatedSpeedup, meanAccepted, nextTry, phasesOf, PREDICTIONS, triedWords } from "../../../specdemo/ui/static/stage/prediction.js";
-import { Trace } from "../../../specdemo/ui/static/stage/trace.js";
-import { round, roundEvent, smallTrace, START } from "./made.js";
+import { comparisonWords, estimatedSpeedup, meanAccepted, nextTry, PREDICTIONS, triedWords } from "../../../specdemo/ui/static/stage/prediction.js";
 
 const TOTALS = { accepted_by_position: [9, 2, 1, 0], passes: 10, speedup: 1.4, alpha_compared: 0.5 };
 
@@ -21,20 +19,10 @@ test("the measured options follow from the figures", () => {
 });
 
 test("the comparison names the predictions and the measured figures", () => {
-  const words = "Predicted: faster, 3 of 4 accepted. Measured: 1.40×, 1.2 of 4 accepted (α 50%: compared tokens only).";
+  const words = "Speed: ✓ right. Accepted tokens: ✗ wrong. Predicted: faster, 3 of 4 accepted. Measured: 1.40×, 1.2 of 4 accepted (α 50%: compared tokens only).";
   assert.equal(comparisonWords([0, 3], { totals: TOTALS }), words);
   assert.match(comparisonWords([0, 3], { totals: TOTALS, doubt: "disturbed" }), /Measured: 1\.40× \(disturbed\), 1\.2 of 4/);
-  assert.equal(comparisonWords([1, 3], { totals: { ...TOTALS, speedup: null, alpha_compared: null } }), "Predicted: slower, 3 of 4 accepted. Measured: 1.2 of 4 accepted.");
-});
-
-test("the first two rounds have three phases each, without a gap, and the third has none", () => {
-  const round = (index) => ({ index, drafted: [{}, {}, {}, {}] });
-  const entry = (index, from) => ({ round: round(index), from, draftEnd: from + 4, verifyEnd: from + 6, to: from + 7 });
-  const phases = phasesOf([entry(0, 1), entry(1, 8), entry(2, 15)]);
-  assert.deepEqual(phases.map(({ phase }) => phase), ["prompt", "draft", "verify", "verdict", "draft", "verify", "verdict"]);
-  assert.deepEqual(phases.map(({ from }) => from), [0, 1, 5, 8, 9, 12, 15]);
-  assert.deepEqual(phases.map(({ to }) => to), [1, 5, 8, 9, 12, 15, 16]);
-  assert.deepEqual(phasesOf([]), []);
+  assert.equal(comparisonWords([1, 3], { totals: { ...TOTALS, speedup: null, alpha_compared: null } }), "Speed: – no verdict. Accepted tokens: ✗ wrong. Predicted: slower, 3 of 4 accepted. Measured: 1.2 of 4 accepted.");
 });
 
 test("the button promises a result only if the estimate is clear, and the page says what the run showed", () => {
@@ -57,18 +45,4 @@ test("another draft length is estimated from the times of the run and its accept
   assert.equal(estimatedSpeedup(trace, 2).toFixed(6), (2.2 / 1.3).toFixed(6), "as drafted");
   assert.equal(estimatedSpeedup(trace, 3).toFixed(6), (2.4 / 2.4).toFixed(6), "position 3 has the rate α");
   assert.equal(estimatedSpeedup(trace, 4), null, "v(5) is unknown");
-});
-
-test("a caption names the phase that the loop lights", () => {
-  const trace = smallTrace();
-  const seen = [0.2, 1, 1.5, 2.1, 3.5].map((time) => captionAt(trace, time).slice(0, 9));
-  assert.deepEqual(seen, ["1. Draft:", "1. Draft:", "2. Verify", "3. Accept", "2. Verify"]);
-  trace.closed = true;
-  assert.equal(captionAt(trace, 99), "");
-});
-
-test("back at the start, before the first phase, there is no caption", () => {
-  const trace = new Trace();
-  for (const event of [START, roundEvent("speculative", round(0, ["accepted"], 1, { prefill_s: 0.5 }))]) trace.take(event);
-  assert.equal(captionAt(trace, 0), "");
 });

@@ -79,11 +79,18 @@ test("while a lane still runs the others are known only as far as it is", () => 
   near(trace.frontier(), 2.1);
 });
 
-test("the loop lights draft, verify, verdict", () => {
+test("a moment is a round's draft, verification or verdict, which stays until the next round has a draft token", () => {
   const trace = smallTrace();
-  const phases = [0.2, 0.9, 1.5, 2.15, 2.7, 3.5].map((time) => trace.phaseAt(time));
-  assert.deepEqual(phases, ["draft", "draft", "verify", "verdict", "draft", "verify"]);
-  assert.equal(trace.phaseAt(99), null);
+  const momentAt = (time, lane) => {
+    const { entry, phase, proposed } = trace.momentAt(time, lane);
+    return [entry.round.index, phase, proposed];
+  };
+  assert.deepEqual([0.2, 0.9, 1.5, 2.15, 2.7, 3.5, 99].map((time) => momentAt(time).slice(0, 2)), [
+    [0, "draft"], [0, "draft"], [0, "verify"], [0, "verdict"], [1, "draft"], [1, "verify"], [1, "verdict"],
+  ]);
+  assert.deepEqual([0.2, 0.6].map((time) => momentAt(time)[2]), [0, 1]);
+  assert.deepEqual([0.2, 1.2, 99].map((time) => momentAt(time, "baseline")), [[0, "verify", 0], [1, "verify", 0], [3, "verdict", 0]]);
+  assert.equal(new Trace().momentAt(0), null);
 });
 
 test("a step stops at draft, verification and verdict of every round", () => {

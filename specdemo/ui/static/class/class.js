@@ -123,7 +123,7 @@ class ClassTab {
     const reply = await this.fetch(this.at("teach"), content).catch((error) => ({ error }));
     this.isPosting = false;
     if (this.room !== room) return; // the class has ended in the meantime
-    const isMoving = stage.player.playing || (stage.live && !stage.trace.closed);
+    const isMoving = stage.player.playing || stage.shown.isArriving;
     this.schedule(this.waiting.length || isMoving ? POST_MS : IDLE_POST_MS);
     if (reply.error) return this.failed(reply.error, message);
     this.isFirst = false;

@@ -40,7 +40,7 @@ export class Relay {
     const next = { ...sent };
     const isRefused = stage.trace === this.refused;
     const events = isRefused ? [] : stage.trace.events;
-    const { error } = stage.notice;
+    const { error } = stage.shown;
     if (stage.trace !== sent.trace && (sent.trace || events.length || error !== null || isRefused)) {
       if (sent.trace) this.runs += 1;
       messages.push({ type: "begin", run: this.runs, recording: stage.recording, topic: stage.topic.current });

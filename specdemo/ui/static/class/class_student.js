@@ -82,7 +82,7 @@ class StudentPage {
     if (message.type === "begin") {
       view.begin();
       stage.topic.expect(message.topic);
-      stage.beginOf(message.recording);
+      stage.put(stage.newRun({ recording: message.recording }));
     } else if (message.type === "given") {
       asked.given = message.given;
       drafting.recall(message);

@@ -1,7 +1,6 @@
 // The page around the stage: the tab, its part and the lesson in the address, and the settings panel.
 
 import { button, recallInTab, rememberInTab } from "./dom.js";
-import { ruleWords } from "./words.js";
 
 const BUTTON_ID = /^tab-(\w+)-button$/;
 const IN_ADDRESS = /^#tab=(\w+)(?:&part=([\w-]+))?$/;
@@ -11,7 +10,7 @@ const MOUNT_POLL_MS = 20;
 const MAX_POLLS = 500;
 const SETTLE_MS = 2000; // the time that a tab takes to reach its final height
 const KEPT_KEY = "specdemo-settings";
-const LINE = "#summary"; // the line that opens the settings; Gradio replaces its content with every change
+const ABOUT_AUTO = "Chooses k before each round from the measured costs; 0, no draft, if none would save time.";
 
 /** Return a button that opens a tab of the page, or only its text if the page has no tabs. */
 export function tabOpener(name, words) {
@@ -153,10 +152,9 @@ function buttonOf(name) {
   return document.getElementById(`tab-${name}-button`);
 }
 
-/** Show the hints of the chosen settings, and return the line that sums the settings up. */
-export function tellSettings(labels, values) {
-  for (const words of document.querySelectorAll("[data-choice]")) words.hidden = !values.includes(words.dataset.choice);
-  return settingsLine(labels, values);
+/** Show the sentences about the chosen settings. */
+export function showAbout(chosen) {
+  for (const words of document.querySelectorAll("[data-choice]")) words.hidden = !chosen.includes(words.dataset.choice);
 }
 
 /** Show that Run is what comes after the choice of an example; the next press of Run removes the mark. */
@@ -220,18 +218,13 @@ export function settingsOf(names, values) {
   return auto ? { ...settings, k: "auto" } : settings;
 }
 
-export function settingsLine(labels, [drafter, rule, temperature, tokens]) {
-  return `${labels[drafter] ?? drafter} · ${ruleWords(rule, temperature)} · ${tokens} tokens`;
-}
-
-/** Make the summary line open the settings panel, and a press elsewhere or Escape close it; with a list open, Escape only closes the list. */
+/** Make a press elsewhere or Escape close the settings panel; with a list open, Escape only closes the list. */
 export function mountSettings() {
-  const line = document.querySelector(LINE);
+  document.querySelector("#auto").title = ABOUT_AUTO;
   const opener = () => document.querySelector(`${PANEL} > button`);
   const isOpen = () => Boolean(opener()?.classList.contains("open"));
-  line.addEventListener("click", () => opener()?.click());
   document.addEventListener("pointerdown", ({ target }) => {
-    const isInside = target.closest(PANEL) || line.contains(target) || target.closest("[role=listbox]");
+    const isInside = target.closest(PANEL) || target.closest("[role=listbox]");
     if (isOpen() && !isInside) opener().click();
   });
   document.addEventListener("keydown", ({ key, target }) => {

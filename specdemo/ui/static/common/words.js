@@ -284,6 +284,27 @@ export function draftWords(round) {
   return `${count} ${count === 1 ? "token" : "tokens"} from ${drafterName({ drafter: round.drafted_by }, "draft model")}${order}`;
 }
 
+/** The reason why a round of the lane has no draft tokens. */
+export function undraftedWords(round, { config }, lane) {
+  if (lane !== "speculative") return "The target alone: one pass, one token.";
+  if (isPiece(round)) return "The server does not report its draft tokens.";
+  if (config.k === "auto") return "No draft: it would cost more than it saves here.";
+  const reason = tables.drafters[config.drafter]?.empty;
+  return `No draft${reason ? `: ${reason}` : " in this round"}.`;
+}
+
+const EXPLAINED_ROUNDS = 2;
+const CAPTIONS = {
+  draft: (round) => `1. Draft: ${draftWords(round)}.`,
+  verify: ({ drafted }) => `2. Verify: ${drafted.length > 1 ? `the target checks all ${drafted.length} in one pass` : "one target pass"}.`,
+  verdict: (round) => `3. Accept or correct. ${roundWords(round)}`,
+};
+
+/** A sentence about a moment (see `Trace.momentAt`): its phase in the first rounds, later the `latest` round with a verdict. */
+export function captionWords({ entry: { round }, phase }, latest) {
+  return round.index < EXPLAINED_ROUNDS || !latest ? CAPTIONS[phase](round) : roundWords(latest);
+}
+
 /** One round in a sentence. */
 export function roundWords(round) {
   if (isPiece(round)) return `Piece ${round.index + 1} of the text.`;

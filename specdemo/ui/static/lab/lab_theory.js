@@ -30,7 +30,7 @@ export class RunOnStage {
    */
   async look() {
     const stage = stageOfPage();
-    const shown = [stage?.lent, stage].find((one) => one?.trace.end); // the visitor's run first; a lesson may have the stage
+    const shown = [stage?.own, stage].find((one) => one?.trace.end); // the visitor's run first; a lesson may have the stage
     if (!shown) return null;
     if (shown.trace !== this.trace) {
       this.trace = shown.trace;

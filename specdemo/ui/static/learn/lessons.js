@@ -60,7 +60,7 @@ class Lessons {
   followTabs() {
     const follow = () => {
       const { tab } = document.body.dataset;
-      if (tab === "learn" && !stageOfPage().lent) this.setStage();
+      if (tab === "learn" && !stageOfPage().lesson) this.setStage();
       if (tab === "run") stageOfPage().giveBack();
     };
     new MutationObserver(follow).observe(document.body, { attributeFilter: ["data-tab"] });

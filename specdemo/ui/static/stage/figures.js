@@ -1,6 +1,7 @@
-// The headline figures and the counts of target passes. The server computes them; this module only formats them.
+// The headline figures and the counts of passes and tokens. The server computes them; this module only formats them.
 
 import { write } from "../common/dom.js";
+import { BASELINE } from "./trace.js";
 import { hasResidual, isDisturbed, isSlower, rangeWords, share, times } from "../common/words.js";
 
 const fixedDigits = (digits) => (value) => value.toFixed(digits);
@@ -34,7 +35,7 @@ const LABELS = {
     return end ? "same text as the target" : "same as the target so far";
   },
 };
-const FULL_ROW = 40; // if a lane has more pass blocks than this, all blocks get narrower
+const FULL_ROW = 24; // if a row has more bricks than this, all bricks get narrower
 
 /**
  * The label below the speedup. `trust` says how far it can be trusted, see `Trace.trustAt`; a server that does not know gives
@@ -88,34 +89,30 @@ export class Figures {
   }
 }
 
-/** The number of target passes of each lane, shown as blocks; a block has the same size in all lanes. */
-export class PassBlocks {
+/** The passes and tokens so far, counted, and drawn as bricks of one size. */
+export class Bricks {
   constructor(root) {
-    this.rows = new Map();
-    for (const row of root.querySelectorAll("[data-lane] .sd-passes")) {
-      this.rows.set(row.closest("[data-lane]").dataset.lane, { row, count: row.querySelector("b"), shown: null });
-    }
-    this.most = FULL_ROW;
+    this.lanes = [...root.querySelectorAll("[data-lane] .sd-passes b")].map((count) => [count.closest("[data-lane]").dataset.lane, count]);
+    this.rows = [...root.querySelectorAll("[data-bricks]")].map((row) => [row.dataset.bricks, row]);
   }
 
   /**
-   * Show the state of every lane (see `Trace.stateAt`). Each round is one target pass, which is counted at its
-   * verdict. If only pieces of text are known, no passes are.
+   * Show the state of every lane (see `Trace.stateAt`) and the figures of the moment, null before the first verdict. Each
+   * round is one target pass, which is counted at its verdict. If only pieces of text are known, no passes are. The bricks
+   * are those of the lane in `focus`.
    */
-  show(state, arePieces) {
-    for (const [lane, entry] of this.rows) {
-      const settled = arePieces ? 0 : (state[lane]?.settled ?? 0);
-      if (entry.shown === settled && entry.arePieces === arePieces) continue;
-      entry.shown = settled;
-      entry.arePieces = arePieces;
-      entry.count.textContent = arePieces ? "–" : settled;
-      entry.row.style.setProperty("--passes", settled);
+  show(state, totals, arePieces, focus) {
+    for (const [lane, count] of this.lanes) write(count, arePieces ? "–" : String(state[lane]?.settled ?? 0));
+    const { passes = 0, passes_saved: saved = 0, tokens = 0 } = totals ?? {};
+    const alone = state[BASELINE]?.settled ?? 0;
+    const ofAll = { passes, tokens, alone: passes === null || saved === null ? null : passes + saved };
+    const counts = focus === BASELINE ? { passes: alone, tokens: alone, alone: null } : ofAll;
+    // Set the properties on the rows. On their common parent they would make the browser restyle all content of the parent.
+    for (const [name, row] of this.rows) {
+      write(row.previousElementSibling, String(counts[name] ?? "–"));
+      row.style.setProperty("--bricks", counts[name] ?? 0);
+      row.style.setProperty("--most-bricks", Math.max(FULL_ROW, ...Object.values(counts)));
     }
-    const most = Math.max(FULL_ROW, ...[...this.rows.values()].map(({ shown }) => shown));
-    if (most === this.most) return;
-    this.most = most;
-    // Set the property on each row. On their common parent it would make the browser restyle all content of the parent.
-    for (const { row } of this.rows.values()) row.style.setProperty("--most-passes", most);
   }
 }
 

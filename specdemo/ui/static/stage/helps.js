@@ -51,7 +51,7 @@ const TERMS = {
   colours: {
     title: "Colors and marks",
     sentence: "Green: accepted; struck through: rejected (pink) or discarded (gray); ▸: corrected; +: bonus; plain: written in a round without draft tokens.",
-    formula: "tick in the text = hidden rejected and discarded tokens · moving bar = target pass in progress · ▮ = one target pass",
+    formula: "tick in the text = hidden rejected and discarded tokens · lit bar = target pass in progress · ▮ = one pass or one token",
     more: ["alpha"],
     numbers: ({ totals }) => {
       if (totals.alpha_compared === null) return NOTHING_COMPARED;

@@ -2,33 +2,26 @@
 
 import { element } from "../common/dom.js";
 import { RoundFlow } from "./lane_scroll.js";
-import { sharesProcessor } from "./player.js";
-import { RoundNode, Sweep } from "./round_node.js";
+import { RoundNode } from "./round_node.js";
 import { fill } from "./tokens.js";
 
-const KEPT_OPEN = 2; // the number of latest rounds whose discarded tokens are shown in full
-const MIN_ANIMATED_MS = 250; // a shorter round would end before its animation
 
 export class LaneView {
   constructor(article, pieces) {
     this.article = article;
     this.box = article.querySelector(".sd-text");
     this.flow = new RoundFlow(this.box);
-    this.sweep = new Sweep();
     this.following = true; // LaneScroll changes it
     this.spare = 0;
-    this.player = null; // that of the latest pass shown
     this.clear(pieces);
   }
 
   clear(pieces) {
     this.pieces = pieces;
-    this.sweep.clear();
     this.flow.clear();
     this.rounds = []; // every RoundNode built so far
     this.settled = 0; // the number of rounds that show their verdict
-    this.ended = false;
-    this.pending = null; // the round that waits for its verdict
+    this.isOpen = false; // true while the latest verdict shows all of its tokens
     this.divergence = null;
     this.selected = null;
     this.setSpare(0);
@@ -45,37 +38,25 @@ export class LaneView {
     this.flow.setHead(prompt);
   }
 
-  /** Draw the lane in the state of `LaneTrace.stateAt`, at the time of `player`. */
-  show(entries, { settled, proposed, verifying, ended }, player) {
+  /** Draw the lane in the state of `LaneTrace.stateAt`. */
+  show(entries, { settled, proposed, verifying, ended }) {
     const wanted = settled + (proposed || verifying ? 1 : 0);
     const firstChanged = Math.min(this.settled, settled);
-    const isNew = settled === this.settled + 1;
     this.build(entries, wanted);
-    if (this.pending !== this.rounds[settled] || !verifying) this.sweep.clear();
     this.flow.show(this.rounds, wanted, this.following);
     for (let index = firstChanged; index < settled; index += 1) this.rounds[index].settle();
-    const isMoving = isNew && isUnhurried(entries[settled - 1], player);
-    if (settled !== this.settled || ended !== this.ended) this.shrinkOld(firstChanged, settled, ended, isMoving);
-    this.pending = wanted > settled ? this.rounds[settled] : null;
-    this.pending?.pend(proposed, verifying);
-    this.verifying = verifying;
+    const isOpen = !ended && wanted === settled;
+    if (settled !== this.settled || isOpen !== this.isOpen) this.foldOld(firstChanged, settled, isOpen);
+    if (wanted > settled) this.rounds[settled].pend(proposed, verifying);
     this.settled = settled;
-    this.ended = ended;
+    this.isOpen = isOpen;
   }
 
-  /** Show the current target pass as a bar over its tokens. It is not part of `show`, because it reads the layout. */
-  showPass(player) {
-    this.player = player;
-    this.sweep.show(this.verifying ? this.pending : null, this.box, player);
-  }
-
-  // A lane that has ended shows only its text, so that the lanes look the same where their texts are.
-  shrinkOld(firstChanged, settled, ended, moving) {
-    for (let index = Math.max(0, firstChanged - KEPT_OPEN); index < settled; index += 1) {
-      this.rounds[index].fold(ended || index < settled - KEPT_OPEN);
-    }
+  // Only the latest verdict shows its rejected and discarded tokens, until the next round goes on or the lane ends.
+  foldOld(firstChanged, settled, isOpen) {
     this.rounds[this.settled - 1]?.markLatest(false);
-    if (!ended) this.rounds[settled - 1]?.markLatest(true, moving);
+    for (let index = Math.max(0, firstChanged - 1); index < settled; index += 1) this.rounds[index].fold(!isOpen || index < settled - 1);
+    if (isOpen) this.rounds[settled - 1]?.markLatest(true);
   }
 
   build(entries, wanted) {
@@ -100,10 +81,8 @@ export class LaneView {
   /** Adapt to line breaks that may have changed. */
   reflow() {
     this.rowKnown = null;
-    this.sweep.clear();
     this.flow.forgetLines();
     this.flow.show(this.rounds, this.flow.shown, false);
-    if (this.player) this.showPass(this.player); // no frame follows if the run is paused
   }
 
   /** Put all of the text into the page. */
@@ -186,11 +165,6 @@ export class LaneView {
     }
     return low < this.flow.first ? null : topIn(this.box, this.rounds[low].kept[position - this.rounds[low].start]);
   }
-}
-
-/** True if a round lasts long enough for its animation. */
-function isUnhurried({ from, to }, player) {
-  return player.playing && !sharesProcessor() && ((to - from) * 1000) / player.rate >= MIN_ANIMATED_MS;
 }
 
 /** The top of `inner` within the scrolled content of `box`, in px. */

@@ -4,61 +4,39 @@ import { progressBar, write } from "../common/dom.js";
 import { tabOpener } from "../common/page.js";
 import { BASELINE } from "./trace.js";
 
-const ROLES = ["hint", "progress", "error", "closing"];
+const ROLES = ["progress", "error", "closing"];
 const GAP_MS = 2000;
 const MEANWHILE = ". Meanwhile, a recorded run plays.";
 
-/** The one notice above the lanes: a hint, progress, an error, or the closing sentence. */
+/** The one notice above the lanes: progress, an error, or the closing sentence; and the hint of an empty stage. */
 export class Notice {
   constructor(roles) {
     this.roles = roles;
     this.bar = progressBar("Progress");
     roles.progress.append(this.bar);
-    this.invitation = null; // the hint of an empty stage, while a run's sentences are in its place
+    this.invitation = null; // the hint of an empty stage, while the captions of a run are in its place
     this.begin();
   }
 
   begin() {
-    this.isWaiting = false;
-    this.error = null; // the sentence of a failed run, or null
     if (this.invitation) this.roles.hint.textContent = this.invitation;
     this.invitation = null;
   }
 
   /** Show a `progress` event; `isReplaying` is true if a recording plays meanwhile. */
   wait(event, isReplaying = false) {
-    this.isWaiting = true;
-    this.latest = event;
     this.roles["progress-text"].textContent = isReplaying ? event.text + MEANWHILE : event.text;
     this.bar.value = event.fraction;
   }
 
-  fail(message) {
-    this.error = message;
-    this.roles.error.textContent = message;
-  }
-
   /** Show the notices that come with the start of a run, with a sentence for the time before its first verdict. */
   open(words) {
-    this.isWaiting = false;
     this.invitation = this.roles.hint.textContent;
-    this.say(words);
-  }
-
-  /** Show a sentence about the moment that is shown of the run. */
-  say(words) {
     write(this.roles.hint, words);
   }
 
-  /** Return the state of the stage: idle, waiting, playing, ended or error. */
-  state(hasBegun, hasEnded) {
-    if (this.error !== null) return "error";
-    if (hasEnded) return "ended";
-    return hasBegun ? "playing" : this.isWaiting ? "waiting" : "idle";
-  }
-
   show(state) {
-    const shown = { error: "error", ended: "closing", waiting: "progress" }[state] ?? "hint";
+    const shown = { error: "error", ended: "closing", waiting: "progress" }[state];
     for (const role of ROLES) this.roles[role].hidden = role !== shown;
     if (shown !== "closing") this.roles.remarks.hidden = true;
   }

@@ -12,6 +12,8 @@ const SLOW_TOKENS_PER_S = 10;
 /** The length in seconds to which the pace "fit" slows down a shorter run. */
 export const FIT_S = 15;
 const USUAL_SLOWNESS = 4; // the slowness at "fit" if the length of the run is not known yet
+// The seconds of each phase of the first rounds, in which the page explains what a round is.
+const SLOW_ROUNDS = [{ prompt: 0.5, draft: 1.6, verify: 1.2, verdict: 1.7 }, { draft: 1, verify: 0.8, verdict: 1.2 }];
 const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
 let modelsRun = false;
@@ -24,6 +26,32 @@ export function setModelsRun(value) {
 /** True if models run now on the processor that draws the page. Then the page draws rarely and has no animations. */
 export function sharesProcessor() {
   return modelsRun && LOOPBACK.test(location.hostname);
+}
+
+/** The phases of the first rounds of a lane in the order of time, as `{ phase, from, to, seconds }`. */
+export function slowPhases(entries) {
+  const phases = [];
+  const add = (phase, from, to, seconds) => to > from && phases.push({ phase, from, to, seconds });
+  let begin = entries[0]?.from;
+  add("prompt", 0, begin, SLOW_ROUNDS[0].prompt);
+  for (const [index, seconds] of SLOW_ROUNDS.entries()) {
+    const [entry, next] = [entries[index], entries[index + 1]];
+    if (!entry) break;
+    const { draftEnd, to } = entry;
+    // A verdict stays until the first draft token of the next round is complete.
+    const seen = next ? next.from + (next.draftEnd - next.from) / Math.max(1, next.round.drafted.length) : to;
+    add("draft", begin, draftEnd, seconds.draft);
+    add("verify", draftEnd, to, seconds.verify);
+    add("verdict", to, seen, seconds.verdict);
+    begin = seen;
+  }
+  return phases;
+}
+
+/** The rate of the slow phase at `time` and its end, as `Player` takes them; null after the last one. */
+export function slowedAt(entries, time) {
+  const at = slowPhases(entries).find(({ from, to }) => from <= time && time < to);
+  return at ? { rate: (at.to - at.from) / at.seconds, to: at.to } : null;
 }
 
 /**

@@ -1,5 +1,4 @@
-// The card "Predict the result, then run" before a visitor's first run, captions for its first rounds, and the
-// comparison at its end. A class predicts the same, and its teacher's page measures it here.
+// The card "Predict the result, then run" before a visitor's first run, and the comparison at its end. A class predicts the same, and its teacher's page measures it here.
 
 import { element, onDisabled, onSubmit, PHONE_PX, recall, remember, rolesOf, write } from "../common/dom.js";
 import { currentTab, openTab } from "../common/page.js";
@@ -7,7 +6,7 @@ import { announceMeasured, announceMeasuring } from "../learn/quiz.js";
 import { sum } from "./charts.js";
 import { stageOfPage } from "./stage.js";
 import { SPECULATIVE } from "./trace.js";
-import { draftWords, isDisturbed, isSlower, measuredTimes, roundWords, share } from "../common/words.js";
+import { isDisturbed, isSlower, measuredTimes, share } from "../common/words.js";
 
 const KEY = "specdemo-prediction"; // set once the card has been answered or skipped
 const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
@@ -56,7 +55,12 @@ export function comparisonWords(answers, end) {
   const speed = speedup === null ? "" : `${measuredTimes(end)}, `;
   // The page shows α too, which is higher because tokens after a rejected one are not compared.
   const rate = alpha === null ? "" : ` (α ${share(alpha)}: compared tokens only)`;
-  return `${predictionWords(answers)} Measured: ${speed}${acceptedWords(end.totals, LENGTH)} accepted${rate}.`;
+  return `${judgedWords(answers, end)} ${predictionWords(answers)} Measured: ${speed}${acceptedWords(end.totals, LENGTH)} accepted${rate}.`;
+}
+
+function judgedWords(answers, end) {
+  const verdicts = PREDICTIONS.map(({ option }, index) => ({ [null]: "– no verdict", [answers[index]]: "✓ right" })[option(end)] ?? "✗ wrong");
+  return `Speed: ${verdicts[0]}. Accepted tokens: ${verdicts[1]}.`;
 }
 
 function predictionWords([speed, count]) {
@@ -111,63 +115,6 @@ export function estimatedSpeedup(trace, length) {
   const verifyS = (v[length] * totals.verify_s) / sum(drafted.map((count) => v[count]));
   const roundS = draftS + verifyS + totals.other_s / totals.passes;
   return (tokens * totals.baseline_seconds) / totals.baseline_tokens / roundS;
-}
-
-const TOURED_ROUNDS = 2;
-const PHASE_S = { prompt: 1, draft: 2.2, verify: 2, verdict: 3 };
-const CAPTIONS = {
-  draft: (round) => `1. Draft: ${draftWords(round)}.`,
-  verify: ({ drafted }) => `2. Verify: ${drafted.length > 1 ? `the target checks all ${drafted.length} in one pass` : "one target pass"}.`,
-  verdict: (round) => `3. Accept or correct. ${roundWords(round)}`,
-};
-
-/** The phases of the first rounds in the order of time, as `{ phase, round, from, to }`. */
-export function phasesOf(entries) {
-  const phases = [];
-  let begin = entries[0]?.from;
-  if (begin > 0) phases.push({ phase: "prompt", round: null, from: 0, to: begin });
-  for (const [index, { round, draftEnd, to }] of entries.slice(0, TOURED_ROUNDS).entries()) {
-    // A verdict stays until the first draft token of the next round is complete.
-    const next = entries[index + 1];
-    const seen = next ? next.from + (next.draftEnd - next.from) / Math.max(1, next.round.drafted.length) : to;
-    phases.push({ phase: "draft", round, from: begin, to: draftEnd });
-    phases.push({ phase: "verify", round, from: draftEnd, to });
-    phases.push({ phase: "verdict", round, from: to, to: seen });
-    begin = seen;
-  }
-  return phases;
-}
-
-/** Slows the first rounds of a run, whose phases get captions; `onCaption` gets each, and "" before and after them. */
-class Tour {
-  constructor(trace, onCaption) {
-    this.trace = trace;
-    this.onCaption = onCaption;
-    this.caption = null;
-  }
-
-  /** The rate of the phase at `time` and its end, as `Player` takes them; null after the last phase. */
-  slowedAt(time) {
-    const at = phasesOf(this.trace.entries(SPECULATIVE)).find(({ from, to }) => from <= time && time < to);
-    return at ? { rate: (at.to - at.from) / PHASE_S[at.phase], to: at.to } : null;
-  }
-
-  show(time) {
-    const caption = captionAt(this.trace, time) ?? this.caption;
-    if (caption === this.caption) return;
-    this.caption = caption;
-    this.onCaption(caption);
-  }
-}
-
-/** The caption of the phase that the loop lights at `time`; "" before the first, undefined while a round is awaited. */
-export function captionAt(trace, time) {
-  const entries = trace.entries(SPECULATIVE);
-  const phase = trace.phaseAt(time);
-  const settled = trace.stateAt(time)[SPECULATIVE]?.settled ?? 0;
-  const entry = entries[phase === "verdict" ? settled - 1 : settled];
-  if (phase && entry.round.index < TOURED_ROUNDS) return CAPTIONS[phase](entry.round);
-  if (!settled || entries.length > TOURED_ROUNDS || trace.closed) return "";
 }
 
 /** Called once by the Gradio component. */
@@ -256,6 +203,7 @@ class Prediction {
     const job = onDisabled(stop, () => {
       job.disconnect();
       const end = this.expected ? null : this.current?.trace.end;
+      if (this.expected) this.showLine(false); // the run has not begun
       this.expected = null;
       if (!end || end.finish === "stopped") this.conclude({ error: UNFINISHED }); // else the replay of the run may go on
     });
@@ -269,9 +217,10 @@ class Prediction {
   }
 
   start(expected, prompt) {
-    const { lent, trace } = stageOfPage();
-    this.expected = { length: LENGTH, ...expected, before: lent?.trace ?? trace };
+    this.expected = { length: LENGTH, ...expected, before: stageOfPage().own.trace };
     this.roles.next.hidden = true;
+    this.say(this.predictedWords(this.expected));
+    this.showLine(true); // with the press, so that nothing moves when the run begins
     this.followJob(document.querySelector("#stop"));
     this.run(this.expected.length, prompt);
   }
@@ -281,16 +230,16 @@ class Prediction {
     const { expected } = this;
     if (!expected && !this.current) return;
     // The visitor's run, which may go on arriving while a lesson has the stage; another run may still be in its place.
-    const own = stage.lent ?? stage;
-    if (expected && own.live && !own.awaited && own.trace !== expected.before) this.begin(stage, own);
-    if (!this.current || this.current.trace === stage.lent?.trace) return;
+    const { own } = stage;
+    if (expected && own.live && own.trace !== expected.before) this.begin(stage, own);
+    if (!this.current || (stage.shown !== own && this.current.trace === own.trace)) return;
     const { trace } = stage;
     const { state } = stage.root.dataset;
     if (trace !== this.current.trace) {
       this.judge(); // another run has taken the place of this one
       this.leave();
     }
-    else if (state === "error" || trace.end?.finish === "stopped") this.fail(stage.notice.error);
+    else if (state === "error" || trace.end?.finish === "stopped") this.fail(stage.shown.error);
     else if (state === "ended") this.compare(trace);
   }
 
@@ -314,20 +263,12 @@ class Prediction {
     const { trace } = own;
     this.current = { ...this.expected, trace, isCompared: false };
     this.expected = null;
-    if (this.current.length === LENGTH) {
-      own.tour = new Tour(trace, (caption) => {
-        this.say(caption || this.predictedWords());
-        stage.transport.showState();
-      });
-    }
-    this.say(this.predictedWords());
-    this.roles.next.hidden = true;
-    this.showLine(true);
+    own.isSlow = this.current.length === LENGTH;
+    stage.transport.showState();
     if (innerWidth <= PHONE_PX) this.roles.line.scrollIntoView(); // the stage, to which the page has scrolled, is below
   }
 
-  predictedWords() {
-    const { answers, name, length } = this.current;
+  predictedWords({ answers, name, length }) {
     if (name) return "The class has predicted this run.";
     return answers ? predictionWords(answers) : `Running with k = ${length}.`;
   }
@@ -337,8 +278,6 @@ class Prediction {
     const { end } = trace;
     if (isCompared) return; // the end is shown again
     this.current.isCompared = true;
-    this.endTour(); // its captions would replace the result
-    document.body.toggleAttribute("data-predicted", false); // the examples and settings return
     if (answers && isDisturbed(end)) {
       this.offer(comparisonWords(answers, end), "Run it again", () => this.start({ answers }));
     } else if (answers) {
@@ -360,15 +299,7 @@ class Prediction {
     this.leave();
   }
 
-  /** Play the rounds of the tour at the chosen pace from now on, without captions. */
-  endTour() {
-    const stage = stageOfPage();
-    stage.tour = null;
-    stage.transport.showState();
-  }
-
   leave() {
-    if (this.current?.trace === stageOfPage().trace) this.endTour();
     this.current = null;
     this.showLine(false);
   }

@@ -80,6 +80,7 @@ export class Arrival {
   async showLike(recording) {
     if (!(await this.play(recording))) return;
     this.say(LINK_WORDS);
+    this.stage.shown.isLinked = true;
     this.stage.source.load.hidden = true; // it would replace the settings of the link
   }
 
@@ -95,11 +96,8 @@ export class Arrival {
     const live = element("span", "", invitation);
     live.dataset.only = "live";
     this.note.replaceChildren(words, live);
+    this.stage.shown.note = this.note;
     this.stage.roles.source.prepend(this.note);
-  }
-
-  leave() {
-    this.note.remove();
   }
 }
 
@@ -127,9 +125,11 @@ export class Source {
     const { stage, load, back, clear } = this;
     const { source, "source-words": words, "source-prompt": prompt, "source-help": help } = stage.roles;
     // The widgets have the settings of a visitor's own run, and those of the first recording.
-    load.hidden = !run || stage.live || stage.recording === stage.arrival.name;
+    load.hidden = !run || stage.live || stage.recording === stage.arrival.name || stage.shown.isLinked;
     if (!load.hidden) load.href = linkTo(location.href, run, null);
-    back.hidden = stage.live || stage.isOwn || !storedRun();
+    back.hidden = (Boolean(run) && (stage.live || stage.isOwn)) || !storedRun();
+    source.querySelector(".sd-kept")?.remove();
+    if (run && stage.shown.note) source.prepend(stage.shown.note);
     for (const node of [prompt, words, help, clear]) node.hidden = !run;
     this.repeat.hidden = true; // until a run of the visitor ends
     if (run) {
@@ -138,18 +138,6 @@ export class Source {
       words.textContent = runSettings(run);
     }
     source.hidden = !run && back.hidden;
-  }
-
-  /** The parts of the line, each with its visibility, for `restore`. */
-  state() {
-    const { source } = this.stage.roles;
-    return [source, ...source.children].map((node) => [node, node.hidden]);
-  }
-
-  restore(state) {
-    const [[source], ...parts] = state;
-    source.replaceChildren(...parts.map(([node]) => node));
-    for (const [node, isHidden] of state) node.hidden = isHidden;
   }
 }
 
@@ -179,20 +167,15 @@ export class LastRun {
     if (!text) return false;
     const { stage } = this;
     try {
-      stage.load(text, null, true);
+      stage.load(text, { isOwn: true, isKept: true });
       stage.player.seekEnd();
     } catch {
       this.drop(); // it is damaged, or another version of the page has stored it
       return false;
     }
-    stage.root.dataset.kept = "true";
+    stage.shown.note = this.note;
     stage.roles.source.prepend(this.note);
     return true;
-  }
-
-  leave() {
-    delete this.stage.root.dataset.kept;
-    this.note.remove();
   }
 
   drop() {

@@ -2,21 +2,22 @@
 // All figures come with the events; the browser does not compute any.
 
 import { PHONE_PX, rolesOf } from "../common/dom.js";
-import { Figures, PassBlocks } from "./figures.js";
+import { Bricks, Figures } from "./figures.js";
 import { Helps } from "./helps.js";
 import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
 import { Notice, Speaker } from "./notice.js";
 import { keepTabInAddress } from "../common/page.js";
-import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
+import { PageKeys, Player, setModelsRun, slowedAt, Transport } from "./player.js";
+import { PassView } from "./pass_view.js";
 import { Plots } from "./plots.js";
-import { Arrival, fetchRecording, hasSettings, isStill, keepRun, LastRun, nearest, REPEATS, Source } from "./recordings.js";
+import { Arrival, fetchRecording, hasSettings, isStill, LastRun, nearest, REPEATS, Source } from "./recordings.js";
+import { ShownRun } from "./run.js";
 import { Selection } from "./selection.js";
 import { linkTo } from "./share.js";
-import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
-import { BASELINE, DRAFT, isArriving, SPECULATIVE, Trace } from "./trace.js";
+import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 import { learnTables } from "../common/tables.js";
 import { openingWords, roundWords } from "../common/words.js";
 
@@ -52,7 +53,7 @@ async function welcome(stage, isRunning) {
   if (isRepeat) stage.roles.hint.textContent = "Your link has set the prompt and settings. Press Run to start the linked run.";
   const hasShown = isRunning || (!isPlain && !isRepeat) || (isPlain && stage.lastRun.show());
   const offered = await stage.toolbar.offerRecordings(asked.get("trace"));
-  const isIdle = stage.root.dataset.state === "idle" && !stage.live && !stage.lent; // nothing has been started meanwhile
+  const isIdle = stage.root.dataset.state === "idle" && !stage.arriving && !stage.lesson; // nothing has been started meanwhile
   if (hasShown || !isIdle || !offered.length) return;
   if (isRepeat) await stage.arrival.showLike(nearest(offered, asked).name);
   else if (offered.some(({ name }) => name === stage.arrival.name)) await stage.arrival.show();
@@ -83,15 +84,15 @@ export function mountFollowing({ root, base, settings }) {
 }
 
 const REPLAY_MS = 2000; // a recording that plays in a queue stands still for so long before it begins again
-const NOT_AWAITED = { awaited: null, live: false }; // no run is to come
 
 class Stage {
   constructor(root, settings) {
     learnTables(settings);
     this.root = root;
     this.roles = rolesOf(root);
-    this.trace = new Trace();
-    this.pieces = new Pieces();
+    this.own = null; // the visitor's run, a `ShownRun`
+    this.lesson = null; // the run in its place while a lesson has the stage
+    this.arriving = null; // the run whose events come from the component; not shown before its first token
     this.lines = new GrowingLines();
     this.notice = new Notice(this.roles);
     this.figures = new Figures(root);
@@ -102,29 +103,41 @@ class Stage {
     this.arrival = new Arrival(this, settings.arrival);
     this.source = new Source(this);
     this.topic = new Topic(root);
-    this.lent = null; // the visitor's run while a lesson has the stage
     this.lanes = {};
     for (const article of root.querySelectorAll("[data-lane]")) {
-      this.lanes[article.dataset.lane] = new LaneView(article, this.pieces);
+      this.lanes[article.dataset.lane] = new LaneView(article, null);
     }
     this.scroll = new LaneScroll(Object.values(this.lanes));
-    this.passes = new PassBlocks(root);
+    this.bricks = new Bricks(root);
     this.plots = new Plots(root, settings, (index) => this.selection.open(index));
     this.selection = new Selection(this);
+    this.pass = new PassView(this.roles.pass, {
+      onOpen: (index, place) => {
+        this.selection.open(index, place);
+        this.roles["microscope-cards"].focus({ preventScroll: true });
+      },
+      spansOf: (index) => this.lanes[SPECULATIVE].rounds[index]?.kept ?? [],
+    });
     this.transport = new Transport(this);
     this.toolbar = new Toolbar(this, settings.base);
-    document.querySelector(".sd-header-tools")?.append(this.roles.tools);
     this.roles["show-discards"].addEventListener("change", ({ target }) => {
       root.toggleAttribute("data-all-discards", target.checked);
       this.reflow();
     });
-    this.begin();
+    this.own = this.newRun();
+    this.enter();
     this.fillWindow();
   }
 
-  // Lets the style sheet make the first screen as high as the rest of the window, whatever is above the stage.
+  // Lets the style sheet make the first screen as high as the rest of the window, whatever is above the stage; the tools
+  // are in the header, on a phone below the lanes.
   fillWindow() {
-    const place = () => this.root.style.setProperty("--top", `${this.root.getBoundingClientRect().top + scrollY}px`);
+    const [header, foot] = [document.querySelector(".sd-header-tools"), this.root.querySelector(".sd-foot")];
+    const place = () => {
+      this.root.style.setProperty("--top", `${this.root.getBoundingClientRect().top + scrollY}px`);
+      const room = innerWidth > PHONE_PX ? header : foot;
+      if (header && this.roles.tools.parentElement !== room) room.append(this.roles.tools);
+    };
     new ResizeObserver(place).observe(document.body);
     addEventListener("resize", place);
     place();
@@ -139,79 +152,88 @@ class Stage {
     return this.root.dataset.focus ?? SPECULATIVE;
   }
 
+  /** The run that is shown. */
+  get shown() {
+    return this.lesson ?? this.own;
+  }
+
+  /** The run that takes the place of the shown one at its first token; null if none is to come. */
+  get awaited() {
+    const { arriving } = this;
+    return arriving && arriving !== this.own && arriving !== this.lesson && arriving.isOfLesson === Boolean(this.lesson) ? arriving : null;
+  }
+
+  /** A run that the stage can show; `options` are those of `ShownRun`. */
+  newRun(options) {
+    const run = new ShownRun({ topic: this.topic.next, isOfLesson: Boolean(this.lesson), ...options });
+    this.topic.expect({});
+    const ifShown = (act) => () => run === this.shown && act();
+    run.player = new Player({
+      trace: run.trace,
+      pace: this.transport.pace,
+      onTime: ifShown(() => this.redraw()),
+      onState: ifShown(() => this.showState()),
+      slowedAt: (time) => (run.isSlow ? slowedAt(run.trace.entries(SPECULATIVE), time) : null),
+    });
+    return run;
+  }
+
   /** Take the new value of the component; the value grows during a run. */
   feed(value) {
     const { anew, events } = this.lines.read(value);
-    const { lent } = this;
-    if (anew) {
-      if (lent && isArriving(lent)) Object.assign(lent, NOT_AWAITED, { waiting: null }); // it has been stopped in the queue
-      this.awaitRun();
-    } else if (lent && isArriving(lent)) return this.takeAside(lent, events);
-    else if (!this.live) return; // another run has replaced it on the stage
-    this.takeMore(this.awaited ? this.firstOf(events) : events);
+    if (anew) this.awaitRun();
+    const run = this.arriving;
+    if (!run) return;
+    if (run === this.shown) return this.takeMore(events);
+    for (const event of events) run.take(event);
+    if (run.isOver) this.arriving = null;
+    else if (run.hasBegun && run === this.awaited) {
+      this.put(run);
+      if (run.trace.end?.finish === "stopped") this.player.seekEnd();
+      return;
+    } else if (run.hasBegun) this.own = run; // while a lesson has the stage
+    this.showState();
+    if (this.awaited?.progress?.ahead) this.playMeanwhile(run);
   }
 
   // Keeps what is on the stage until the first token of the new run arrives.
   awaitRun() {
-    this.awaited = [];
-    this.live = true;
-    this.claim = {};
-    this.notice.begin();
+    if (this.arriving) this.arriving.isOver = true; // it has been stopped
+    this.arriving = this.newRun({ live: true });
     this.player.pause();
     this.comeIntoView();
   }
 
-  // Shows the progress of a run that has no tokens yet. Returns all of its events once a token or the end has arrived.
-  firstOf(events) {
-    for (const event of events) {
-      if (event.over) return this.awaitNothing();
-      if (event.type === "progress") this.take(event);
-      else this.awaited.push(event);
-      if (event.ahead) this.playMeanwhile(event);
-    }
-    const first = this.awaited;
-    if (first.every(({ type }) => type === "start")) return [];
-    this.begin();
-    this.live = true;
-    this.isOwn = !first.some(({ run }) => run?.watched);
-    return first;
-  }
-
-  // The run that was awaited has been stopped before it began.
-  awaitNothing() {
-    Object.assign(this, NOT_AWAITED);
-    this.notice.begin();
-    return [];
-  }
-
-  /** Play a recording, again and again, while the visitor's run waits in the queue with this `progress` event. */
-  async playMeanwhile(progress) {
-    const { awaited, arrival, topic } = this;
-    const isFirst = this.meanwhile !== awaited;
-    this.meanwhile = awaited;
-    if (isFirst && !this.recording) {
-      const text = await fetchRecording(this.toolbar.base, arrival.name).catch(() => null);
-      if (text === null || this.awaited !== awaited || this.lent) return; // the visitor's run or a lesson has the stage
-      const { next } = topic;
-      this.load(text, arrival.name);
-      topic.expect(next); // it is that of the visitor's run
-      Object.assign(this, { awaited, live: true });
-      this.take(progress);
-    }
-    if (!this.recording) return;
-    if (isFirst) arrival.say(`Recorded on ${this.trace.start.run.device}.`);
-    if (isStill() && isFirst) this.player.seekEnd();
-    else if (isFirst) this.player.play();
+  /** True if a recording is shown while the visitor's run waits in the queue. */
+  get isQueued() {
+    return this.recording !== null && this.awaited?.progress?.ahead > 0;
   }
 
   // The queue sends an update only when the wait has changed, so the recording begins again by itself.
   replayMeanwhile() {
-    const { player, awaited } = this;
-    const plays = () => awaited && this.awaited === awaited && this.meanwhile === awaited && this.player === player && player.atEnd;
-    if (plays() && !isStill()) setTimeout(() => plays() && this.notice.latest.ahead && player.play(), REPLAY_MS);
+    const { player } = this;
+    const plays = () => this.player === player && this.isQueued && player.atEnd && !isStill();
+    if (plays()) setTimeout(() => plays() && player.play(), REPLAY_MS);
   }
 
-  /** Take more events of the current run. */
+  /** Play a recording, again and again, while the visitor's run waits in the queue. */
+  async playMeanwhile(run) {
+    const { arrival } = this;
+    const isFirst = this.meanwhile !== run;
+    this.meanwhile = run;
+    if (isFirst && !this.recording) {
+      const text = await fetchRecording(this.toolbar.base, arrival.name).catch(() => null);
+      if (text === null || this.awaited !== run || this.lesson) return; // the visitor's run or a lesson has the stage
+      this.load(text, { recording: arrival.name });
+      this.arriving = run;
+    }
+    if (!isFirst || !this.recording) return;
+    arrival.say(`Recorded on ${this.trace.start.run.device}.`);
+    if (isStill()) this.player.seekEnd();
+    else this.player.play();
+  }
+
+  /** Take more events of the shown run. */
   takeMore(events) {
     for (const event of events) this.take(event);
     this.player.wake();
@@ -219,29 +241,17 @@ class Stage {
     this.showState();
   }
 
-  /**
-   * Begin a run whose events do not come from the component. `recording` is the name of a built-in recording, or null;
-   * `isOwn` is true for a run that this visitor made earlier.
-   */
-  beginOf(recording, isOwn = false) {
-    this.begin();
-    this.recording = recording;
-    this.isOwn = isOwn;
-    if (recording) this.root.dataset.recording = recording;
-  }
-
   // Scrolls to the stage on a phone, where it is below the button that started the run.
   comeIntoView() {
     if (innerWidth > PHONE_PX || !this.root.offsetParent) return;
-    const smooth = matchMedia("(prefers-reduced-motion: no-preference)").matches;
-    this.root.scrollIntoView({ behavior: smooth ? "smooth" : "auto", block: "start" });
+    this.root.scrollIntoView({ behavior: isStill() ? "auto" : "smooth", block: "start" });
   }
 
-  /** Play a finished run, given its events as NDJSON; see `beginOf`. */
-  load(text, recording, isOwn = false) {
-    this.beginOf(recording, isOwn);
-    for (const event of parseEvents(text)) this.take(event);
-    this.player.play();
+  /** Play a finished run, given its events as NDJSON; `options` are those of `ShownRun`. */
+  load(text, options) {
+    const run = this.newRun(options);
+    for (const event of parseEvents(text)) run.take(event);
+    this.put(run);
   }
 
   /**
@@ -251,7 +261,7 @@ class Stage {
    * is kept; see `giveBack`.
    */
   async present({ recording, pace, hold, round, divergence }, topic) {
-    this.lend();
+    this.lesson ??= this.own; // it is shown until the recording arrives
     this.topic.expect(topic);
     if (!(await this.toolbar.playRecording(recording))) return;
     if (pace) this.transport.setPace(pace);
@@ -271,68 +281,18 @@ class Stage {
     this.tell({ divergence: true });
   }
 
-  /** Keep the visitor's run while a lesson has the stage; its events may go on arriving. */
-  lend() {
-    if (this.lent) return;
-    const { trace, pieces, recording, isOwn, live, awaited, tour, player, transport, selection, notice, source } = this;
-    this.lent = {
-      ...{ trace, pieces, recording, isOwn, live, awaited, tour },
-      time: player.time,
-      isPlaying: player.playing,
-      pace: String(transport.pace),
-      round: selection.microscope.open ? selection.index : null,
-      waiting: notice.isWaiting ? notice.latest : null, // the latest progress event
-      error: notice.error,
-      line: source.state(),
-      kept: this.root.dataset.kept,
-    };
-  }
-
-  /** Take events of the visitor's run while a lesson has the stage. */
-  takeAside(lent, events) {
-    if (events.some(({ over }) => over)) return Object.assign(lent, NOT_AWAITED, { waiting: null });
-    const news = events.filter(({ type }) => type !== "progress");
-    lent.waiting = lent.awaited && !news.length ? (events.at(-1) ?? lent.waiting) : null;
-    if (lent.awaited && news.length) {
-      news.unshift(...lent.awaited);
-      const isOwn = !news[0].run?.watched;
-      const atStart = { recording: null, isOwn, awaited: null, tour: null, time: 0, isPlaying: true, round: null };
-      Object.assign(lent, { trace: new Trace(), pieces: new Pieces(), line: null, kept: undefined, error: null, ...atStart });
-    }
-    for (const event of news) {
-      if (event.type === "error") {
-        lent.error = event.message;
-        lent.trace.closed = true;
-      } else lent.trace.take(event);
-      if (event.pieces) lent.pieces.add(event.pieces, event.specials);
-      if (event.type === "end" && lent.isOwn) keepRun(lent.trace.events);
-    }
-    this.tell();
-  }
-
   /** Show the visitor's run again as it was before the lessons; the run of a lesson is stopped. */
   giveBack() {
-    const { lent } = this;
-    if (!lent) return;
-    if (isArriving(this)) this.toolbar.stopRun();
+    if (!this.lesson) return;
+    if (this.arriving?.isOfLesson) {
+      if (this.arriving.isArriving) this.toolbar.stopRun();
+      this.arriving = null;
+    }
     this.topic.expect({});
-    this.begin(lent);
-    this.lent = null;
-    const { recording, isOwn, live, awaited, tour, line, error, waiting } = lent;
-    Object.assign(this, { recording, isOwn, live, awaited, tour });
-    if (recording) this.root.dataset.recording = recording;
-    if (lent.kept) this.root.dataset.kept = lent.kept;
-    this.transport.setPace(lent.pace);
-    if (this.trace.start) this.start(this.trace.start);
-    if (line) this.source.restore(line);
-    this.player.pause();
-    this.player.seek(lent.time);
-    if (lent.round !== null) this.selection.open(lent.round);
-    if (lent.isPlaying && !this.player.atEnd) this.player.play();
-    if (waiting) this.take(waiting);
-    if (error !== null) this.fail(error);
-    if (!this.trace.start && !live && error === null) this.greet();
-    this.showState();
+    this.leave();
+    this.lesson = null;
+    this.enter();
+    if (!this.trace.start && !this.arriving && this.own.error === null) this.greet();
   }
 
   /** Show something on an empty stage: the last run of this browser, else the recording of the prompt in the widgets. */
@@ -344,59 +304,63 @@ class Stage {
   /** Stop the current run, if there is one, and leave the stage empty. */
   clear() {
     this.toolbar.stopRun();
-    this.begin();
+    this.put(this.newRun());
   }
 
-  /** Empty the stage for another run, whose events may have arrived already. */
-  begin({ trace, pieces } = { trace: new Trace(), pieces: new Pieces() }) {
-    this.player?.pause();
-    this.live = false;
-    this.awaited = null; // the events of a run that has no tokens yet
-    this.claim = {}; // changes when another run takes the stage
-    this.recording = null;
-    this.isOwn = false; // true for a run that this visitor made with the page's models
-    for (const note of [this.lastRun, this.arrival]) note.leave();
-    delete this.root.dataset.recording;
+  /** Show `run` in the place of the run that is shown. */
+  put(run) {
+    const { arriving } = this;
+    if (arriving && run !== arriving && arriving.isOfLesson === Boolean(this.lesson)) this.arriving = null; // nobody would see it
+    run.player.pace = this.transport.pace;
+    run.isSlow = run.player.pace === "fit" && !this.lesson && !run.isKept;
+    this.leave();
+    if (this.lesson) this.lesson = run;
+    else this.own = run;
+    this.enter();
+  }
+
+  leave() {
+    const { shown, selection } = this;
+    shown.round = selection.microscope.open ? selection.index : null;
+    shown.wasPlaying = shown.player.playing;
+    shown.player.pause();
+  }
+
+  // Draws the shown run from its beginning, and goes on where it was left.
+  enter() {
+    const { shown, root } = this;
+    for (const [name, value] of Object.entries({ recording: shown.recording, kept: shown.isKept || null })) {
+      if (value) root.dataset[name] = value;
+      else delete root.dataset[name];
+    }
     this.source.show(null);
-    this.topic.begin();
-    this.tour = null; // slows the first rounds of a predicted run and explains them, see prediction.js
-    this.spoken = 0; // the number of rounds when the latest sentence was spoken
+    this.topic.show(shown.topic);
     this.notice.begin();
-    this.trace = trace;
-    this.pieces = pieces;
-    for (const view of Object.values(this.lanes)) view.clear(this.pieces);
+    this.spoken = 0; // the number of rounds when the latest sentence was spoken
+    for (const view of Object.values(this.lanes)) view.clear(shown.pieces);
     this.scroll.setFollowing(true);
-    this.player = new Player({
-      trace: this.trace,
-      pace: this.transport.pace,
-      onTime: () => this.redraw(),
-      onState: () => {
-        this.showState();
-        this.replayMeanwhile();
-      },
-      slowedAt: (time) => this.tour?.slowedAt(time) ?? null,
-    });
     this.selection.clear();
     this.toolbar.enable(false);
     this.figures.clear();
-    this.plots.setTrace(this.trace);
+    this.plots.setTrace(shown.trace);
     this.speaker.silence();
+    this.transport.setPace(String(shown.player.pace));
+    const { wasPlaying, round } = shown;
+    if (shown.trace.start) this.start(shown.trace.start);
     this.redraw();
+    if (shown.error !== null) this.fail(shown.error);
+    else if (round !== null) this.selection.open(round);
+    if (wasPlaying && shown.trace.start && !shown.player.atEnd) shown.player.play();
     this.showState();
   }
 
   take(event) {
-    if (event.type === "progress") {
-      this.notice.wait(event, event.ahead > 0 && this.recording !== null);
-      this.showState();
-    } else if (event.type === "error") this.fail(event.message);
-    else {
-      this.trace.take(event);
-      if (event.pieces) this.pieces.add(event.pieces, event.specials);
-      if (event.type === "start") this.start(event);
-      if (event.type === "end" && event.finish === "stopped") this.player.seekEnd();
-      if (event.type === "end" && this.live && this.isOwn && !this.lent) keepRun(this.trace.events);
-    }
+    this.shown.take(event);
+    if (event.type === "error") this.fail(event.message);
+    else if (event.type === "start") {
+      this.start(event);
+      this.player.play();
+    } else if (event.finish === "stopped") this.player.seekEnd();
   }
 
   start({ run }) {
@@ -409,12 +373,10 @@ class Stage {
     this.notice.open(openingWords(run));
     this.source.show(run);
     this.toolbar.enable(true);
-    this.player.play();
   }
 
   fail(message) {
-    this.notice.fail(message);
-    this.trace.closed = true;
+    this.roles.error.textContent = message;
     this.player.seekEnd();
     this.showState();
   }
@@ -425,8 +387,13 @@ class Stage {
     const state = trace.stateAt(player.time);
     const totals = trace.totalsAt(player.time);
     const settled = state[SPECULATIVE]?.settled ?? 0;
-    for (const name of Object.keys(state)) this.lanes[name].show(trace.entries(name), state[name], player);
-    this.passes.show(state, trace.start?.run.watched?.rounds === false);
+    for (const name of Object.keys(state)) this.lanes[name].show(trace.entries(name), state[name]);
+    const run = trace.start?.run;
+    this.bricks.show(state, totals, run?.watched?.rounds === false, this.root.dataset.focus);
+    const lane = this.steppedLane;
+    const moment = trace.momentAt(player.time, lane);
+    this.pass.show(moment, trace.entries(lane), run, this.pieces, player);
+    this.pass.say(moment, state[lane]?.settled, trace.entries(lane), run);
     this.lanes[BASELINE].markDivergence(totals?.divergence ?? null);
     this.lanes[DRAFT].markDivergence(totals?.draft_divergence ?? null);
     const isFinal = totals !== null && totals === trace.end?.totals;
@@ -435,16 +402,10 @@ class Stage {
     this.selection.follow(player.time);
     this.selection.strip.show(trace.entries(SPECULATIVE), settled);
     this.plots.show(state, totals);
-    this.light(trace.phaseAt(player.time));
-    this.transport.showTime(state[this.steppedLane]?.settled ?? 0);
-    this.tour?.show(player.time);
+    this.transport.showTime(state[lane]?.settled ?? 0);
+    if (settled) this.root.dataset.seen = "true"; // a round: the visitor knows what the figures are about
     this.speak(settled);
     this.scroll.follow();
-    this.showPasses();
-  }
-
-  showPasses() {
-    for (const name of this.trace.lanes.keys()) this.lanes[name].showPass(this.player);
   }
 
   /** Lay the lanes out again, because lines may break elsewhere now. */
@@ -452,24 +413,28 @@ class Stage {
     this.scroll.reflow();
   }
 
-  light(phase) {
-    for (const item of this.root.querySelectorAll("[data-phase]")) {
-      item.toggleAttribute("data-lit", item.dataset.phase === phase);
-    }
+  /** The state of the stage: idle, waiting, playing, ended or error. */
+  get state() {
+    const { awaited, shown, trace, player } = this;
+    if (awaited) return awaited.progress ? "waiting" : "idle";
+    if (shown.error !== null) return "error";
+    if (trace.end && player.atEnd) return "ended";
+    return trace.start ? "playing" : "idle";
   }
 
   /** Show in the notice and the controls whether the run plays, waits or has ended. */
   showState() {
-    const { player, trace, root, notice } = this;
-    const state = notice.state(Boolean(trace.start) && !this.awaited, Boolean(trace.end) && player.atEnd && !this.awaited);
+    const { awaited, player, trace, root, notice, state } = this;
+    if (state === "waiting") notice.wait(awaited.progress, this.isQueued);
+    this.replayMeanwhile();
     root.dataset.state = state;
     root.toggleAttribute("data-running", player.playing);
-    setModelsRun(isArriving(this) || (this.lent !== null && isArriving(this.lent)));
+    setModelsRun(Boolean(this.arriving?.isArriving));
     this.plots.wake();
-    this.showPasses();
     this.transport.showState();
     notice.show(state);
     if (state === "ended") {
+      this.shown.isSlow = false;
       notice.close(trace.end, root.dataset.focus);
       this.source.repeat.hidden = !this.live || !this.isOwn || trace.end.totals.speedup === null;
       this.speaker.sayNow(`${trace.end.sentence} ${trace.end.remarks ?? ""}`.trimEnd());
@@ -486,16 +451,18 @@ class Stage {
     root.dispatchEvent(new CustomEvent("sd-moment", { bubbles: true, detail }));
   }
 
-  // Says one sentence about the latest round that is shown, on the page and to screen readers.
+  // Says one sentence about the latest round that is shown to screen readers.
   speak(settled) {
     if (settled === this.spoken) return;
     this.spoken = settled;
     if (this.steppedLane !== SPECULATIVE) return;
     const { trace } = this;
-    const words = settled ? roundWords(trace.entries(SPECULATIVE)[settled - 1].round) : openingWords(trace.start.run);
-    this.notice.say(words);
-    this.speaker.say(words);
+    this.speaker.say(settled ? roundWords(trace.entries(SPECULATIVE)[settled - 1].round) : openingWords(trace.start.run));
   }
+}
+
+for (const name of ["trace", "pieces", "player", "recording", "isOwn", "live"]) {
+  Object.defineProperty(Stage.prototype, name, { get() { return this.shown[name]; } }); // those of the run that is shown
 }
 
 /** The parts of the stage that a lesson needs. The other parts are hidden while the lesson's run is shown. */
@@ -514,10 +481,9 @@ class Topic {
     this.next = topic;
   }
 
-  /** Begin with another run: apply the topic that was set for it, or show everything. */
-  begin() {
-    const { focus, figures, charts } = (this.current = this.next);
-    this.next = {};
+  /** Show the parts of a topic, or everything. */
+  show(topic) {
+    const { focus, figures, charts } = (this.current = topic);
     const { dataset } = this.root;
     for (const [name, value] of Object.entries({ focus, charts })) {
       if (value) dataset[name] = value;

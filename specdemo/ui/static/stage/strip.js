@@ -17,7 +17,7 @@ export class RoundStrip {
     this.selected = null;
     node.addEventListener("click", (event) => this.open(this.indexAt(event.offsetX)));
     node.addEventListener("keydown", (event) => this.key(event));
-    node.addEventListener("pointermove", (event) => onHover(this.indexAt(event.offsetX), event));
+    node.addEventListener("pointermove", (event) => onHover(this.indexAt(event.offsetX, this.settled), event));
     node.addEventListener("pointerleave", () => onHover(null));
     this.width = 0;
     this.height = 0;
@@ -69,9 +69,9 @@ export class RoundStrip {
     return Math.min(MAX_COLUMN, this.width / Math.max(1, this.entries.length));
   }
 
-  indexAt(x) {
+  indexAt(x, count = this.entries.length) {
     const index = Math.floor(x / this.step);
-    return index >= 0 && index < this.entries.length ? index : null;
+    return index >= 0 && index < count ? index : null;
   }
 
   draw() {
@@ -91,19 +91,11 @@ export class RoundStrip {
     this.describe();
   }
 
-  // Draws the same picture twice, cut at the current time: opaque for played rounds, and faded for later ones.
+  // Shows the rounds that have been played; a prediction would be spoiled by the others.
   compose(width, height, scale) {
     const pen = sizedPen(this.canvas, width, height, scale);
-    const played = Math.min(width, this.settled * this.step);
-    const paste = (from, to) => {
-      if (to <= from) return;
-      const [left, wide] = [Math.round(from * scale), Math.round((to - from) * scale)];
-      pen.drawImage(this.columns, left, 0, wide, this.columns.height, from, 0, to - from, height);
-    };
-    paste(0, played);
-    pen.globalAlpha = 0.28;
-    paste(played, width);
-    pen.globalAlpha = 1;
+    const played = Math.round(Math.min(width, this.settled * this.step) * scale);
+    if (played) pen.drawImage(this.columns, 0, 0, played, this.columns.height, 0, 0, played / scale, height);
     if (this.selected !== null) outline(pen, this.selected * this.step, this.step, height, this.ink);
   }
 
@@ -154,14 +146,12 @@ function drawColumn(pen, round, { x, width, height, unit, colours }) {
     pen.strokeStyle = colours.discarded;
     pen.lineWidth = 1;
     if (inner > 3) pen.strokeRect(x + 0.5, height - whole + 0.5, inner - 1, whole - kept - 1);
-    else lightColumn(pen, x, height - whole, inner, whole - kept, colours.line);
+    else {
+      pen.fillStyle = colours.line;
+      pen.fillRect(x, height - whole, inner, whole - kept);
+    }
   }
   if (round.emission && ownStatus(round) && width >= 4) drawMark(pen, ownStatus(round), x + inner / 2, height - whole - 5, Math.min(4, inner / 2), colours);
-}
-
-function lightColumn(pen, x, y, width, height, colour) {
-  pen.fillStyle = colour;
-  pen.fillRect(x, y, width, height);
 }
 
 // Draws the mark of the target's own token: a triangle for a corrected token, a plus for a bonus token.

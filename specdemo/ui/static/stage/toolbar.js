@@ -4,7 +4,6 @@ import { element, recall, remember } from "../common/dom.js";
 import { fetchRecording, listRecordings, openTrace } from "./recordings.js";
 import { fileStem, frame, frameOf, linkTo, linkWords, offlinePage, pictureOf, saveFile } from "./share.js";
 import { named } from "./tokens.js";
-import { isArriving } from "./trace.js";
 import { settingWords } from "../common/words.js";
 
 const PROJECTOR_KEY = "specdemo-projector";
@@ -61,23 +60,24 @@ export class Toolbar {
 
   /** Stop the current run, because nobody would see the rest of it; the visitor's run goes on during the lessons. */
   stopRun() {
-    if (!this.stage.lent || !isArriving(this.stage.lent)) document.querySelector("#stop:enabled")?.click();
+    const { arriving, lesson } = this.stage;
+    if (!lesson || arriving?.isOfLesson || !arriving?.isArriving) document.querySelector("#stop:enabled")?.click();
   }
 
   /** Play a finished run once it has arrived, unless another run has begun or has been chosen in the meantime. */
   async play(fetchText, recording) {
     const { stage } = this;
-    const { claim } = stage;
+    const { shown, arriving } = stage;
     const asked = (this.asked = {});
-    const isOvertaken = () => this.asked !== asked || stage.claim !== claim;
+    const isOvertaken = () => this.asked !== asked || stage.shown !== shown || (stage.arriving ?? arriving) !== arriving;
     try {
       const text = await fetchText();
       if (isOvertaken()) return false;
-      stage.load(text, recording);
+      stage.load(text, { recording });
     } catch (error) {
       if (isOvertaken()) return false;
-      stage.begin();
-      stage.fail(error.message);
+      stage.put(stage.newRun());
+      stage.take({ type: "error", message: error.message });
     }
     return stage.recording === recording;
   }

@@ -58,14 +58,6 @@ class LaneTrace {
   }
 }
 
-/**
- * True if more events of a run, or of the run that will replace it, may arrive. The run is the stage or what it has lent;
- * `awaited` are the events of its successor, or null.
- */
-export function isArriving({ live, awaited, trace }) {
-  return live && (awaited !== null || !trace.closed);
-}
-
 export class Trace {
   constructor() {
     this.lanes = new Map();
@@ -150,16 +142,19 @@ export class Trace {
     return this.arrived[low - 1];
   }
 
-  /** The phase of the speculative lane at `time`: "draft", "verify", "verdict", or null if it is in none. */
-  phaseAt(time) {
-    const lane = this.lanes.get(SPECULATIVE);
+  /**
+   * What a lane does at `time`, as `{ entry, phase, proposed }`: a round, its phase ("draft", "verify" or "verdict"), and the
+   * number of its draft tokens so far. A verdict stays until the first draft token of the next round is complete. Null
+   * before any round.
+   */
+  momentAt(time, name = SPECULATIVE) {
+    const lane = this.lanes.get(name);
     if (!lane) return null;
     const { settled, proposed, verifying } = lane.stateAt(time);
-    const next = lane.entries[settled];
-    if (!next || time < next.from) return settled && !lane.done ? "verdict" : null;
-    if (verifying || !next.round.drafted.length) return "verify";
-    // The verdict of the last round is shown until the first draft token of the next round is complete.
-    return proposed || !settled ? "draft" : "verdict";
+    const [last, next] = [lane.entries[settled - 1], lane.entries[settled]];
+    if (next && time >= next.from && (verifying || !next.round.drafted.length)) return { entry: next, phase: "verify", proposed };
+    if (next && (proposed || !last)) return { entry: next, phase: "draft", proposed };
+    return last ? { entry: last, phase: "verdict", proposed: last.round.drafted.length } : null;
   }
 
   /** The time up to which the state of every lane is known; a lane that still runs may limit it. */

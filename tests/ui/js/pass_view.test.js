@@ -1,0 +1,48 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { learnTables } from "../../../specdemo/ui/static/common/tables.js";
+import { captionWords, undraftedWords } from "../../../specdemo/ui/static/common/words.js";
+import { columnsOf } from "../../../specdemo/ui/static/stage/pass_view.js";
+import { round } from "./made.js";
+
+learnTables({ drafters: { "draft-model": { who: "{draft}" }, "prompt-lookup": { who: "prompt lookup", empty: "the text repeats nothing" } } });
+
+const shown = (made, phase, proposed = made.drafted.length) =>
+  columnsOf({ entry: { round: made }, phase, proposed }).map(({ draft, own, mark }) => [draft && [draft.id, draft.word], own && [own.id, own.word], mark]);
+
+test("draft tokens come one after another, and none has a verdict before the pass has ended", () => {
+  const made = round(1, ["accepted", "rejected"]);
+  assert.deepEqual(shown(made, "draft", 1), [[[100, ""], null, ""], [[null, ""], null, ""], [null, null, ""]]);
+  assert.deepEqual(shown(made, "verify"), [[[100, ""], null, ""], [[101, ""], null, ""], [null, null, ""]]);
+});
+
+test("one pass gives a choice at each of the k + 1 places", () => {
+  const rejected = round(0, ["accepted", "rejected", "discarded"]);
+  rejected.drafted[2].target_top = [[7, 0.5]];
+  assert.deepEqual(shown(rejected, "verdict"), [
+    [[0, "accepted"], [0, "accepted"], "="],
+    [[1, "rejected"], [99, "corrected"], "≠"],
+    [[2, "discarded"], [7, "discarded"], ""],
+    [null, [null, "discarded"], ""],
+  ]);
+  assert.deepEqual(shown(round(0, ["accepted"]), "verdict"), [[[0, "accepted"], [0, "accepted"], "="], [null, [99, "bonus"], ""]]);
+  const ended = round(0, ["accepted"], 1, { emission: null });
+  assert.deepEqual(shown(ended, "verdict"), [[[0, "accepted"], [0, "accepted"], "="], [null, null, ""]]);
+});
+
+test("the first two rounds have a caption for each phase, later ones a sentence about the latest verdict", () => {
+  const caption = (index, phase, latest = null) => captionWords({ entry: { round: round(index, ["accepted", "rejected"]) }, phase }, latest);
+  assert.match(caption(0, "draft"), /^1\. Draft: 2 tokens from the draft model, one after another\.$/);
+  assert.match(caption(1, "verify", round(0, [])), /^2\. Verify: the target checks all 2 in one pass\.$/);
+  assert.match(caption(1, "verdict", round(1, ["accepted"])), /^3\. Accept or correct\. Round 2: 1 of 2 accepted/);
+  assert.match(caption(2, "draft", round(1, ["accepted"])), /^Round 2: 1 of 1 accepted/);
+});
+
+test("a round without a draft says why", () => {
+  const words = (config, lane = "speculative") => undraftedWords(round(0, []), { config }, lane);
+  assert.equal(words({ k: "auto", drafter: "draft-model" }), "No draft: it would cost more than it saves here.");
+  assert.equal(words({ k: 4, drafter: "prompt-lookup" }), "No draft: the text repeats nothing.");
+  assert.equal(words({ k: 4, drafter: "draft-model" }), "No draft in this round.");
+  assert.equal(words({ k: 4, drafter: "draft-model" }, "baseline"), "The target alone: one pass, one token.");
+});
