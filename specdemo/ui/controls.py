@@ -135,7 +135,8 @@ def _prompt_choice(prompt: gr.Textbox) -> gr.Radio:
     )
     for example, button in zip(EXAMPLES, buttons, strict=True):
         values = json.dumps([example.prompt, example.mode])
-        button.click(None, outputs=[prompt, mode], js=f"async () => ((await {PAGE_MODULE}).cueRun(), {values})")
+        cue = f"async () => ((await {PAGE_MODULE}).cueRun(), {values})"
+        button.click(None, outputs=[prompt, mode], js=cue)
     return mode
 
 

@@ -167,9 +167,7 @@ def _wire_address(
 ) -> None:
     names = json.dumps(Controls._fields)
     widgets = list(controls)
-    kept = gr.Textbox(
-        visible=False
-    )  # the settings in the widgets before a reload, as the query of an address
+    kept = gr.Textbox(visible=False)  # the settings before a reload, as the query of an address
 
     def load(kept: str, request: gr.Request) -> list[Any]:
         tab = gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
