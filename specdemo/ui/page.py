@@ -176,7 +176,7 @@ def _wire_address(
         except UserError as error:
             return [tab, *[gr.skip()] * len(controls), error_line(str(error))]
         with suppress(UserError):  # a widget can have a value that no run can
-            settings |= asked(dict(parse_qsl(kept)))
+            settings |= asked(dict(parse_qsl(str(kept))))
         return [tab, *widget_values(settings), gr.skip()]
 
     def asked(parameters: Mapping[str, str]) -> dict[str, Any]:

@@ -431,6 +431,7 @@ def test_the_longest_question_fits_the_projector(teacher):
 def test_a_student_can_look_elsewhere_and_return_and_keeps_the_run_after_the_end(room):
     teacher, phone, keyboard = room.teacher, room.phone, room.keyboard
     show_run(teacher, phone, keyboard)
+    phone.click(".sd-player-more")
     press(phone, "to-start")
     state(phone).to_have_attribute("data-state", "apart")
     scrub(teacher, 0.2)

@@ -58,13 +58,15 @@ def hostile_trace() -> dict[str, Any]:
 
 def look_everywhere(page: Any) -> None:
     press(page, "to-start", "round-on")
-    page.focus("[data-role=rounds]")
-    page.keyboard.press("Enter")
-    token = page.locator("[data-lane=speculative] .sd-token").first
+    token = page.locator("[data-lane=speculative] .sd-token >> visible=true").first
     token.scroll_into_view_if_needed()
     page.evaluate(FRAMES)
     token.hover()
     page.wait_for_selector("[data-role=tip]:not([hidden])")
+    assert_inert(page)
+    page.focus("[data-role=rounds]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-role=microscope]")
     assert_inert(page)
     assert not page.evaluate(BIDI), "shown as chips"
     assert VISIBLE in page.text_content("[data-lane=speculative] .sd-prompt")

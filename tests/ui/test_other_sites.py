@@ -130,7 +130,9 @@ def test_another_site_shows_the_player_and_a_replay_that_links_to_the_page(patie
     page.goto(f"{other_site}{url}?embed=1&trace={RECORDING}")
     frame = page.frame_locator("iframe")
     expect(frame.locator(".sd[data-state=playing]")).to_be_visible()
+    page.frames[1].click(".sd-player-more")
     press(page.frames[1], "to-end")
+    page.frames[1].click(".sd-player-more")
     expect(frame.locator(".sd[data-state=ended]")).to_be_visible()
     assert page.frames[1].evaluate("document.documentElement.scrollHeight <= innerHeight"), "all is in sight"
     assert frame.locator(CONTROLS).locator("visible=true").count() == 0

@@ -68,9 +68,7 @@ def test_a_reload_shows_the_last_run_labelled_as_such(open_page, service):
 @pytest.mark.slow
 def test_the_page_that_gradio_loads_again_after_a_lost_connection_keeps_prompt_and_settings(open_page):
     page = open_page()
-    page.wait_for_selector("#auto input:checked")
     page.fill("#prompt textarea", "About my cat & dog")
-    page.uncheck("#auto input")
     page.fill("#k input[type=number]", "7")
     page.keyboard.press("Tab")
     page.evaluate("window.old = true")
@@ -84,11 +82,10 @@ def test_the_page_that_gradio_loads_again_after_a_lost_connection_keeps_prompt_a
     page.wait_for_function("!window.old")
     page.wait_for_selector(MOUNTED, state="attached")
     expect(page.locator("#prompt textarea")).to_have_value("About my cat & dog")
-    expect(page.locator("#auto input")).not_to_be_checked()
     expect(page.locator("#k input[type=number]")).to_have_value("7")
     page.goto(f"{page.url}&prompt=Linked")
     expect(page.locator("#prompt textarea")).to_have_value("Linked")
-    expect(page.locator("#auto input")).to_be_checked()
+    expect(page.locator("#k input[type=number]")).to_have_value("4")
 
 
 @pytest.mark.slow

@@ -175,7 +175,7 @@ def test_back_at_the_start_no_text_is_about_a_later_round(played, back):
     page = played("greedy")
     open_round(page, 5, 73)
     token_of(page, 4, 0).click()
-    assert page.evaluate(BESIDE)[3].startswith("Round 5:") and "round 5" in page.evaluate(BESIDE)[4]
+    assert page.evaluate(BESIDE)[3].startswith("Round 5:")
     page.evaluate("document.activeElement.blur()")
     back(page)
     page.evaluate(FRAMES)

@@ -132,14 +132,18 @@ def test_run_has_the_widgets_as_parameters_in_order():
     assert set(taken) - {"auto", "pair"} == set(SETTINGS)
 
 
+DECORATORS = {"generator_context", "limited"}
+"""Generators around another one that set what torch does in it."""
+
+
 def generators(frame: FrameType | None) -> list[str]:
-    """Return the generators on a stack, outermost first, without torch's wrapper of ``speculate``."""
+    """Return the generators on a stack, outermost first, without the wrappers of ``speculate``."""
     names = []
     while frame is not None:
         if frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
             names.append(frame.f_code.co_name)
         frame = frame.f_back
-    return [name for name in names[::-1] if name != "generator_context"]
+    return [name for name in names[::-1] if name not in DECORATORS]
 
 
 def test_a_round_crosses_eight_generators_from_the_decoder_to_the_page():

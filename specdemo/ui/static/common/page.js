@@ -30,7 +30,8 @@ export function tellJob(name, words) {
   chip.dataset.job = name;
   chip.title = "In progress; open its tab";
   if (words === null) chip.remove();
-  else if (!chip.isConnected) document.querySelector(".sd-tools")?.prepend(chip);
+  else if (!chip.isConnected) document.querySelector(".sd-header-tools")?.prepend(chip);
+  document.body.toggleAttribute("data-working", [...jobChips.values()].some((one) => one.isConnected));
 }
 
 /** Have Gradio build the content of a tab, which it does when the tab is first opened; `mark` selects a part of it. */
