@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -74,6 +75,7 @@ def test_a_writer_takes_a_run_to_an_article(writer, service, url, tmp_path, pati
     # An example, whose two lanes end with visibly the same text.
     page.click("#more > button")
     page.click("#examples button:has-text('Story')")
+    expect(page.locator("#prompt textarea")).to_have_value(re.compile("story"))
     example = page.input_value("#prompt textarea")
     run_to_end(page)
     assert requested(service)["prompt"] == example

@@ -75,7 +75,7 @@ def test_a_run_started_before_the_recording_arrives_stays(arriving, service, the
 
 def test_a_recording_plays_again_and_again_while_the_wait_in_the_queue_does_not_change(arriving, service):
     page = arriving(pace=1)
-    page.wait_for_selector(f".sd[data-recording={stage.ARRIVAL}][data-running]")
+    page.wait_for_selector(f".sd[data-recording={stage.ARRIVAL}]")
     service.ahead = 1  # the stand-in names the wait once
     page.click("#run")
     page.wait_for_selector(".sd[data-state=waiting]")

@@ -163,6 +163,7 @@ def test_the_samples_grow_and_stop_keeps_them(proof_page, service):
 def test_the_badge_of_a_sampled_run_leads_to_results_that_fit_a_phone(open_page, service):
     service.replayed = recorded("greedy")
     page = open_page(width=390, height=844)
+    page.click(".sd-player-more")
     run_to_end(page)
     assert page.locator("[data-role=badge] button").count() == 0
     service.replayed = recorded("rejection")
