@@ -85,8 +85,9 @@ function aboutWords({ threads, isKept }) {
 async function offline() {
   try {
     const isKept = Boolean(navigator.serviceWorker.controller);
+    const controls = isKept || new Promise((resolve) => navigator.serviceWorker.addEventListener("controllerchange", resolve, { once: true }));
     await navigator.serviceWorker.register(new URL("../../offline.js", import.meta.url));
-    await navigator.serviceWorker.ready;
+    await controls; // what is fetched earlier passes it by
     if (isKept) return;
     const loaded = performance.getEntriesByType("resource").map(({ name }) => name);
     await Promise.all([location.href, ...loaded].map((address) => fetch(address).catch(() => null)));
