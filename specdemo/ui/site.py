@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -50,6 +51,8 @@ app_file: index.html
 custom_headers:
 {headers}---
 """
+COMMENTS = re.compile(r"^[ \t]*(?:/\*\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+"""Comments on lines of their own, which a visitor need not load."""
 RECORDED_LINE = (
     '<p class="sd-copy-line">Every run on this page was recorded earlier. To run your own prompts, start the '
     "live page with the command <code>specdemo serve</code>.</p>"
@@ -75,7 +78,11 @@ def write_site(folder: Path, live: bool = False) -> None:
     )
     for name in (*modules, *(f"{sheet}.css" for sheet in SHEETS), ANSWERS, FAVICON):
         (files / name).parent.mkdir(exist_ok=True)
-        shutil.copy(STATIC / name, files / name)
+        if name.endswith(".js"):
+            text = (STATIC / name).read_text(encoding="utf-8")
+            (files / name).write_text(COMMENTS.sub("", text), encoding="utf-8")
+        else:
+            shutil.copy(STATIC / name, files / name)
     shutil.copy(stage.PLOTLY_JS, files)
     for path in (STATIC / PROOFS).iterdir():
         shutil.copy(path, proofs)
