@@ -16,7 +16,7 @@ from helpers.waiting import PATIENCE_S
 from specdemo.asset_paths import RECORDINGS
 from specdemo.engine.draft_length import PlannedLength
 from specdemo.engine.race import replay_events
-from specdemo.records import recordings
+from specdemo.records import recordings, trace_file
 from specdemo.records.trace import Calibration, Rule, dump
 from specdemo.ui.component import STATIC
 from specdemo.ui.site import LIVE
@@ -83,6 +83,17 @@ def assert_alike(found: Any, expected: Any, path: str = "") -> None:
 def greedy_recordings() -> list[str]:
     names = [path.stem for path in RECORDINGS.glob("*.json") if path.stem != "index"]
     return [name for name in names if recordings.load(name).config.rule is Rule.GREEDY]
+
+
+def test_a_run_whose_output_repeats_itself_gets_the_remark_of_the_server():
+    raw = json.loads((RECORDINGS / "arrival.json").read_text(encoding="utf-8"))
+    known = sorted(map(int, raw["pieces"]))[:2]
+    for round_ in (round_ for lane in raw["lanes"].values() for round_ in lane["rounds"]):
+        for token in filter(None, (*round_["drafted"], round_["emission"])):
+            token["id"] = known[token["id"] % 2]
+    events = json.loads(dump(list(replay_events(trace_file.load(json.dumps(raw))))))
+    assert "The output repeats itself" in events[-1]["remarks"]
+    assert_alike(from_node(EVENTS, events=events), events)
 
 
 @pytest.mark.parametrize("name", greedy_recordings())

@@ -3,7 +3,8 @@
 import { BASELINE, DRAFT, SPECULATIVE } from "../stage/trace.js";
 
 const MIN_TOKENS = 8;
-const REPEATED = 4;
+const GRAM = 4;
+const MIN_GRAMS = 16;
 const BISECTIONS = 50;
 
 export const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
@@ -148,18 +149,9 @@ export function bestLength(rates, { c, v }) {
   return best.k;
 }
 
-/** The number of accepted draft tokens that, with the three tokens before them, repeat earlier output. */
-export function acceptedRepeats(rounds) {
-  const [seen, text] = [new Set(), []];
-  let repeats = 0;
-  for (const round of rounds) {
-    const ids = emitted(round);
-    ids.forEach((id, index) => {
-      text.push(id);
-      const latest = text.slice(-REPEATED).join();
-      if (index < ids.length - Boolean(round.emission) && seen.has(latest)) repeats += 1;
-      if (text.length >= REPEATED) seen.add(latest);
-    });
-  }
-  return repeats;
+/** Distinct ÷ all runs of four tokens in the output; null for a short output. */
+export function distinctShare(rounds) {
+  const ids = rounds.flatMap(emitted);
+  const grams = ids.slice(GRAM - 1).map((_, first) => ids.slice(first, first + GRAM).join());
+  return grams.length >= MIN_GRAMS ? new Set(grams).size / grams.length : null;
 }

@@ -1,7 +1,7 @@
 // The events of a run with their figures and sentences: records/events.py for a greedy run in a browser.
 
 import { SPECULATIVE } from "../stage/trace.js";
-import { acceptedRepeats, Tally } from "./figures.js";
+import { distinctShare, Tally } from "./figures.js";
 import { badge, closingSentence, doubt, draftDivergenceSentence, remarks } from "./sentences.js";
 import { RESAMPLES, spread } from "./spread.js";
 
@@ -45,11 +45,11 @@ export class RunLog {
     const { config, calibration } = this.blank;
     const { finish } = this.rounds[SPECULATIVE].at(-1);
     const trusted = totals.speedup === null ? null : spread(this.rounds, RESAMPLES);
-    const repeated = acceptedRepeats(this.rounds[SPECULATIVE]);
+    const distinct = distinctShare(this.rounds[SPECULATIVE]);
     return {
       type: "end",
       sentence: closingSentence(totals, finish, config, calibration),
-      remarks: remarks(totals, finish, repeated, trusted),
+      remarks: remarks(totals, finish, distinct, trusted),
       badge: badge(totals),
       draft_divergence: draftDivergenceSentence(totals),
       totals,

@@ -2,7 +2,7 @@
 
 import { bestLength } from "./figures.js";
 
-const MIN_REPEATED = 16;
+const REPETITIVE = 0.9;
 const END_TO_END = 0.03;
 const DISTURBED = "disturbed";
 const ABOVE_TAU = "above τ";
@@ -77,7 +77,7 @@ export function doubt(totals, trusted) {
   return totals.speedup !== null && totals.tau !== null && totals.speedup > totals.tau ? ABOVE_TAU : null;
 }
 
-export function remarks(totals, finish, repeated, trusted) {
+export function remarks(totals, finish, distinct, trusted) {
   const sentences = [];
   const [whole, speedup] = [totals.speedup_end_to_end, totals.speedup];
   if (whole && speedup && Math.abs(whole / speedup - 1) > END_TO_END) {
@@ -90,8 +90,8 @@ export function remarks(totals, finish, repeated, trusted) {
   }
   if (doubted in DOUBTS) sentences.push(DOUBTS[doubted]);
   if (finish !== "stopped") sentences.push(...orderOfEnds(totals));
-  if (repeated >= MIN_REPEATED && 2 * repeated > totals.accepted_by_position.reduce((sum, one) => sum + one, 0)) {
-    sentences.push("Most accepted tokens repeat earlier output, which is easy to predict.");
+  if (distinct !== null && distinct < REPETITIVE && totals.passes_saved) {
+    sentences.push("The output repeats itself, which is easy to predict and raises the speedup.");
   }
   return sentences.join(" ");
 }
