@@ -21,6 +21,7 @@ from torch import Tensor
 from specdemo.models.compiled.openmp import missing
 from specdemo.models.compiled.wasm import FOUR_LANES, STACK_BYTES
 from specdemo.records.limits import UserError
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE
 
 PLAN, TOKENS = "pair.json", "tokens.json"
 PIECE_BYTES = 20_000_000  # hosts of static pages refuse larger files, and a broken download repeats one piece
@@ -36,7 +37,7 @@ RAW, Q4_1, Q8_0 = "raw", "Q4_1", "Q8_0"
 BLOCK_BYTES = {RAW: 1, Q4_1: 20, Q8_0: 34}
 BLOCK_NUMBERS = {RAW: 1, Q4_1: 32, Q8_0: 32}
 NUMBER_BYTES = {RAW: 1, Q4_1: 2, Q8_0: 2}  # in memory, where quantized weights are bf16
-LANES_OF_RUN = {"speculative": "target", "baseline": "target", "draft": "draft"}
+LANES_OF_RUN = {SPECULATIVE: "target", BASELINE: "target", DRAFT: "draft"}
 
 
 def write_files(folder: Path) -> None:
@@ -131,7 +132,7 @@ def write_pair(folder: Path, pair: Any, quantized: Mapping[int, list[Part]], cap
         numbers[fields.LOGITS] = memory.place(4 * LINES * numbers[fields.LOGIT_STRIDE])
         for field, size in {fields.BEST: 8, fields.LARGEST: 4, fields.TOTAL: 4, fields.NEXT: 8}.items():
             numbers[field] = memory.place(size * LINES)
-        numbers[fields.ID_MAP] = memory.moved([id_map.data_ptr()])[0] if lane == "draft" else 0
+        numbers[fields.ID_MAP] = memory.moved([id_map.data_ptr()])[0] if lane == DRAFT else 0
         model = stacks[LANES_OF_RUN[lane]]
         lanes[lane] = {
             "at": memory.place(8 * len(numbers)),

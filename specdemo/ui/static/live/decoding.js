@@ -3,7 +3,7 @@
 import { secondsOf } from "./figures.js";
 import { FixedLength } from "./lengths.js";
 import { quantile, scatter } from "./spread.js";
-import { BASELINE, SPECULATIVE } from "../stage/trace.js";
+import { BASELINE, DRAFT, SPECULATIVE } from "../stage/trace.js";
 
 const DRAFT_MODEL = "draft-model";
 const TOP = 5;
@@ -136,7 +136,7 @@ export function* speculate({ target, draft, promptIds, maxNewTokens, eosIds, len
 
 /** The lanes of a run, the baseline without drafts. */
 export function lanesOf(passes, { length, ...run }) {
-  const [target, draft, alone] = [SPECULATIVE, "draft", BASELINE].map((lane) => new Model(passes, lane));
+  const [target, draft, alone] = [SPECULATIVE, DRAFT, BASELINE].map((lane) => new Model(passes, lane));
   const baseline = speculate({ target: alone, length: new FixedLength(0), ...run });
   return { [SPECULATIVE]: speculate({ target, draft, length, ...run }), [BASELINE]: baseline };
 }
@@ -209,7 +209,7 @@ export function calibrate(passes, maxK) {
   const counts = Array.from({ length: maxK + 1 }, (_, index) => index + 1);
   const times = interleaved(counts, (count) => passes.run(BASELINE, Array(count).fill(1), MEASURED_AT, count));
   const cost = counts.map((count) => Math.min(...counts.filter((more) => more >= count).map((more) => times.get(more).median)));
-  const drafts = interleaved([DRAFTED], (steps) => passes.run("draft", [1], MEASURED_AT, 1, { steps })).get(DRAFTED);
+  const drafts = interleaved([DRAFTED], (steps) => passes.run(DRAFT, [1], MEASURED_AT, 1, { steps })).get(DRAFTED);
   const scatters = [...times.values()].map((one) => one.scatter);
   return {
     step_s: cost[0],

@@ -1,13 +1,13 @@
 // The measured figures of a greedy run and their theory: records/figures.py and records/theory.py for a browser.
 
+import { breakEvenAlpha, theoreticalSpeedup } from "../lab/theory.js";
+import { sum } from "../stage/charts.js";
 import { BASELINE, DRAFT, SPECULATIVE } from "../stage/trace.js";
 
 const MIN_TOKENS = 8;
 const GRAM = 4;
 const MIN_GRAMS = 16;
-const BISECTIONS = 50;
 
-export const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 export const secondsOf = ({ draft_s: draft, verify_s: verify, other_s: other }) => draft + verify + other;
 const ratio = (top, bottom) => (top !== null && bottom ? top / bottom : null);
 
@@ -90,7 +90,7 @@ export class Tally {
       baseline_verify_s: base.verify_s,
       baseline_other_s: base.other_s,
       overhead: ratio(spec.other_s, seconds),
-      s_theory: alpha === null || !shape ? null : theoreticalSpeedup(alpha, shape),
+      s_theory: alpha === null || !shape ? null : theoreticalSpeedup({ ...shape, alpha }),
       s_cost: ratio(spec.tokens, spec.cost),
       break_even_alpha: shape && breakEvenAlpha(shape),
       identical: base.tokens ? divergence === null : null,
@@ -103,7 +103,7 @@ export class Tally {
     };
   }
 
-  /** The cost of the speculative lane's mean round; null without calibration or drafts. */
+  /** The mean round of the speculative lane as a point of the theory, all costs in `c`; null without calibration or drafts. */
   shape() {
     const { calibration: costs, lanes } = this;
     const { drafted, passes, steps } = lanes[SPECULATIVE];
@@ -111,7 +111,8 @@ export class Tally {
     const k = drafted / passes;
     const below = Math.floor(k);
     const above = Math.min(below + 1, costs.v.length - 1);
-    return { k, cost: (steps / passes) * costs.c + costs.v[below] + (k - below) * (costs.v[above] - costs.v[below]) };
+    const cost = (steps / passes) * costs.c + costs.v[below] + (k - below) * (costs.v[above] - costs.v[below]);
+    return { k, c: (cost - 1) / k, growth: 0 };
   }
 }
 
@@ -119,21 +120,6 @@ function firstDifference(left, right) {
   const end = Math.min(left.length, right.length);
   for (let place = 0; place < end; place += 1) if (left[place] !== right[place]) return place;
   return null;
-}
-
-function theoreticalSpeedup(alpha, { k, cost }) {
-  return (alpha >= 1 ? k + 1 : (1 - alpha ** (k + 1)) / (1 - alpha)) / cost;
-}
-
-function breakEvenAlpha(shape) {
-  if (theoreticalSpeedup(1, shape) < 1) return null;
-  let [low, high] = [0, 1];
-  for (let step = 0; step < BISECTIONS; step += 1) {
-    const middle = (low + high) / 2;
-    if (theoreticalSpeedup(middle, shape) < 1) low = middle;
-    else high = middle;
-  }
-  return high;
 }
 
 /** The k with the most expected tokens per cost if draft token i is accepted with probability `rates[i]`. */

@@ -1,5 +1,6 @@
 // The sentences about a greedy run with the draft model: records/sentences.py for a browser.
 
+import { isSlower, share, times } from "../common/words.js";
 import { bestLength } from "./figures.js";
 
 const REPETITIVE = 0.9;
@@ -12,9 +13,6 @@ const DOUBTS = {
   [ABOVE_TAU]: "A speedup above τ is not possible; other work slowed the target alone.",
 };
 
-const isSlower = (speedup) => speedup !== null && Number(speedup.toFixed(2)) < 1;
-const share = (value) => `${Math.floor(100 * value + 0.5)}%`;
-const times = (value) => `${value.toFixed(2)}×`;
 const grouped = (number) => number.toLocaleString("en");
 
 function count(number, singular, plural = `${singular}s`) {

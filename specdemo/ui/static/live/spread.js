@@ -1,7 +1,8 @@
 // How far a speedup can be trusted: records/spread.py for a browser, with the same random numbers.
 
+import { sum } from "../stage/charts.js";
 import { BASELINE, SPECULATIVE } from "../stage/trace.js";
-import { emitted, secondsOf, sum } from "./figures.js";
+import { emitted, secondsOf } from "./figures.js";
 
 export const RESAMPLES = 1000;
 const TAIL = 0.025;
