@@ -115,7 +115,7 @@ def summary_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
         known = [row for row in measured if row.get("distinct_share") is not None]
         repetitive = [row for row in known if row["distinct_share"] < REPETITIVE]
         if repetitive and len(repetitive) < len(known):
-            found.append(_summary([row for row in known if row not in repetitive], "varied"))
+            found.append(_summary([row for row in known if row["distinct_share"] >= REPETITIVE], "varied"))
             found.append(_summary(repetitive, "repetitive"))
         for category in sorted({row["category"] for row in measured}):
             found.append(_summary([row for row in measured if row["category"] == category], category))

@@ -147,9 +147,8 @@ def read(text: str, k: float | None = None) -> Reading:
             found[name] = sum(values) if is_summed else values[-1]
     found |= _lines(text, k)
     if "SpecDecoding metrics" in text and found.get("drafted") and found.get("positions"):
-        found["rounds"] = found["drafted"] / len(
-            found["positions"]
-        )  # all of vLLM's drafts have the same length
+        # All of vLLM's drafts have the same length.
+        found["rounds"] = found["drafted"] / len(found["positions"])
     if "alpha_percent" in found:
         found["alpha"] = found.pop("alpha_percent") / 100
     if found.get("alpha_kind") == AFTER_REJECTION and {"tokens", "k", "drafted"} <= found.keys():

@@ -76,13 +76,12 @@ def write_site(folder: Path, live: bool = False) -> None:
     (folder / "index.html").write_text(
         _page(modules, _form(folder / MODELS) if live else RECORDED_LINE), encoding="utf-8"
     )
-    for name in (*modules, *(f"{sheet}.css" for sheet in SHEETS), ANSWERS, FAVICON):
+    for name, source in modules.items():
         (files / name).parent.mkdir(exist_ok=True)
-        if name.endswith(".js"):
-            text = (STATIC / name).read_text(encoding="utf-8")
-            (files / name).write_text(COMMENTS.sub("", text), encoding="utf-8")
-        else:
-            shutil.copy(STATIC / name, files / name)
+        (files / name).write_text(COMMENTS.sub("", source), encoding="utf-8")
+    for name in (*(f"{sheet}.css" for sheet in SHEETS), ANSWERS, FAVICON):
+        (files / name).parent.mkdir(exist_ok=True)
+        shutil.copy(STATIC / name, files / name)
     shutil.copy(stage.PLOTLY_JS, files)
     for path in (STATIC / PROOFS).iterdir():
         shutil.copy(path, proofs)

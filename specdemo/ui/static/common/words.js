@@ -351,7 +351,7 @@ export function runSettings({ watched, config: { k, rule, temperature } }) {
 }
 
 /** A rule, and the temperature if the rule uses one. */
-export function ruleWords(rule, temperature) {
+function ruleWords(rule, temperature) {
   return rule === "greedy" ? rule : `${rule} · temperature ${temperature}`;
 }
 

@@ -9,7 +9,7 @@ export async function fetchPlan(base) {
 }
 
 /** The number of bytes to download on the first visit. */
-export function downloadBytes(plan) {
+function downloadBytes(plan) {
   return [plan.tokens, ...plan.pieces].reduce((sum, { bytes }) => sum + bytes, 0);
 }
 

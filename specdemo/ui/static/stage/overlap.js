@@ -33,8 +33,8 @@ function beyond(listed) {
 
 /**
  * The figure. Each row has `q` and `p`, of which one may be undefined but is at most `mostQ` or `mostP`; `isDrafted` marks
- * the row of the draft token. `label(row)` is its name, as text or an element. `u` is the number drawn, or null: the tick at u·q is in the common
- * part if u is below p/q.
+ * the row of the draft token. `label(row)` is its name, as text or an element. `u` is the number drawn, or null: the tick
+ * at u·q is in the common part if u is below p/q.
  */
 export function overlapFigure(rows, u, label) {
   const longest = Math.max(...rows.flatMap(({ q = 0, p = 0 }) => [q, p]));
