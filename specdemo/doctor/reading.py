@@ -95,7 +95,8 @@ _LAST = [
     ("drafted", rf'(?i:total_?draft_?tokens_?count)"? *[:=] *{_N}'),
     ("tokens", rf'(?i:predicted_?tokens_?count)"? *[:=] *{_N}'),
     ("rate", rf'(?i:tokens_?per_?second)"? *[:=] *{_N}'),
-    ("alpha_percent", rf"{_N}% draft tokens accepted"),
+    # Only from the start of a number, otherwise a long list of numbers takes quadratic time.
+    ("alpha_percent", rf"(?<![\d,.]){_N}% draft tokens accepted"),
 ]
 _SUMMED = [
     ("accepted", rf"\bAccepted: *{_N} tokens"),

@@ -53,6 +53,8 @@ class ClassTab {
     const isLocal = LOCAL_HOSTS.includes(this.page.hostname);
     for (const role of ["reach-local", "local", "join-local"]) this.roles[role].hidden = !isLocal;
     this.roles.reach.hidden = isLocal;
+    // A sentence stays until the teacher presses a button; messages that the page sends by itself leave it.
+    root.addEventListener("click", ({ target }) => target.closest("button") && write(this.roles.said, ""), true);
     this.onClick("open", () => this.open());
     this.onClick("copy-link", () => this.copyLink());
     this.onClick("end", () => this.end());
@@ -64,10 +66,7 @@ class ClassTab {
   }
 
   onClick(role, act) {
-    this.roles[role].addEventListener("click", () => {
-      write(this.roles.said, "");
-      act().catch((error) => write(this.roles.said, error.message));
-    });
+    this.roles[role].addEventListener("click", () => act().catch((error) => write(this.roles.said, error.message)));
   }
 
   async open() {
@@ -95,7 +94,6 @@ class ClassTab {
   }
 
   send(message) {
-    write(this.roles.said, "");
     this.numbers += 1;
     this.waiting.push({ ...message, number: this.numbers });
     this.schedule(0);
