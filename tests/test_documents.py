@@ -110,13 +110,23 @@ def test_options_links_and_terms_of_a_document_are_right(document):
     assert named - set(re.findall(r"--[a-z][a-z-]*", "".join(help_pages().values()))) <= OTHER_PROGRAMS
     links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
     assert [link for link in links if not (document.parent / link).exists()] == []
+    parts = re.findall(r"\]\(((?:[^):#]*\.md)?)#([^)]+)\)", text)
+    assert [(path, part) for path, part in parts if part not in parts_of(document.parent / path if path else document)] == []
     assert retired_terms(text) == []
 
 
-def test_the_readme_and_the_page_cite_the_same():
-    [cited] = re.findall(
-        r"```bibtex\n(.*?)\n```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
-    )
+def parts_of(document):
+    """Return the addresses of a document's headings."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_the_readmes_and_the_page_cite_the_same():
+    readmes = [folder / "README.md" for folder in (ROOT, SPECDEMO / "engine")]
+    entries = [
+        re.findall(r"```bibtex\n(.*?)\n```", path.read_text(encoding="utf-8"), re.DOTALL) for path in readmes
+    ]
+    cited = "\n\n".join(itertools.chain(*entries))
     [shown] = re.findall(
         r"<pre[^>]*>(.*?)</pre>", (STATIC / "common" / "footer.html").read_text(encoding="utf-8"), re.DOTALL
     )
