@@ -87,10 +87,15 @@ class ThreadChoice:
     thread that may not be running, and fewer threads are faster. The number changes no bit of a result.
     """
 
-    def __init__(self, counts: Sequence[int], clock: Callable[[], float] = time.perf_counter):
+    def __init__(
+        self,
+        counts: Sequence[int],
+        clock: Callable[[], float] = time.perf_counter,
+        usual: dict[PassKind, float] | None = None,
+    ):
         self._counts, self._clock = list(counts), clock
         self.count = self._counts[0]
-        self._usual: dict[PassKind, float] = {}  # seconds of the fastest passes of late
+        self._usual = {} if usual is None else usual  # seconds of the fastest passes of late
         self._recent: deque[float] = deque(maxlen=JUDGED)
         self._untried: list[int] = []
         self._found: dict[int, list[tuple[PassKind, float]]] = {}
@@ -163,13 +168,18 @@ class ThreadChoice:
         self._found, self._recent = {}, deque(maxlen=JUDGED)
 
 
-_choices: dict[tuple[int, ...], ThreadChoice] = {}
+_choices: dict[tuple[int, ...], tuple[ThreadChoice, ThreadChoice]] = {}
 
 
-def choice() -> ThreadChoice:
-    """Return the choice for the calling thread: all of its threads, half of them, …, or one."""
+def choice(rows: int = 1) -> ThreadChoice:
+    """Return the choice for passes of the calling thread over one row, or over several ``rows``.
+
+    It is among all of its threads, half of them, …, or one. Reading the weights limits a pass over one row,
+    and arithmetic one over several rows, which loses more if it has fewer threads.
+    """
     most = getattr(_kept, "count", None) or torch.get_num_threads()
     counts = (most,) if is_fixed() else tuple(most >> halvings for halvings in range(most.bit_length()))
     if counts not in _choices:
-        _choices[counts] = ThreadChoice(counts)
-    return _choices[counts]
+        usual: dict[PassKind, float] = {}
+        _choices[counts] = (ThreadChoice(counts, usual=usual), ThreadChoice(counts, usual=usual))
+    return _choices[counts][rows > 1]

@@ -34,6 +34,7 @@ REPEATS = 5
 MIN_REPEATS = 3
 MAX_SECONDS = 2.0  # per measurement, for which a visitor may be waiting; slow machines repeat less often
 MAX_CHOICE_S = 0.3
+SEVERAL = 4  # rows of a usual verification
 DRAFTED = 4  # tokens in each measured draft
 NEGLIGIBLE = 1.02  # costs within this factor count as equal
 
@@ -56,14 +57,15 @@ class PassCosts:
 
 
 def choose_threads(model: WholeModel) -> None:
-    """Choose the number of threads of compiled passes, by measuring for up to ``MAX_CHOICE_S``."""
+    """Choose the numbers of threads of compiled passes, by measuring for up to ``MAX_CHOICE_S`` each."""
     if not is_batch_invariant(model) or next(model.parameters()).device.type != "cpu":
         return
     from specdemo.models.threads import choice
 
-    ids = random_ids(model, 1)
+    ids = random_ids(model, SEVERAL)
     runtime = half_filled_runtime(model, ids, CAPACITY)
-    choice().settle(timed_pass(runtime, ids), MAX_CHOICE_S)
+    for rows in (1, SEVERAL):
+        choice(rows).settle(timed_pass(runtime, ids[:rows]), MAX_CHOICE_S)
 
 
 def measure_target(model: CausalLM, invariant: Collection[int]) -> Calibration:

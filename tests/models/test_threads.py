@@ -10,6 +10,7 @@ from specdemo.models.threads import (
     LONGEST_WAIT_S,
     PassKind,
     ThreadChoice,
+    choice,
     thread_count,
     use_threads,
 )
@@ -129,3 +130,19 @@ def test_a_slowdown_that_no_number_helps_is_tried_ever_more_seldom_and_a_fixed_n
         machine.times = {2: 1.0, 1: 1.8}
         machine.run(40)
         assert FIRST_WAIT_S < LONGEST_WAIT_S and machine.used.count(1) <= trials
+
+
+def test_passes_over_several_rows_have_their_own_choice(monkeypatch):
+    now, times = 0.0, {(1, 2): 0.010, (1, 1): 0.009, (5, 2): 0.011, (5, 1): 0.018}
+    monkeypatch.setattr("specdemo.models.threads._choices", {})
+    monkeypatch.setattr("specdemo.models.threads.is_fixed", lambda: False)
+    use_threads(2)
+    for rows in (1, 5) * 40:  # two lanes take turns
+        threads = choice(rows)
+        threads._clock = lambda: now
+        seconds = times[rows, threads.count]
+        now += seconds
+        threads.passed(PassKind("target", rows), seconds)
+        if now > 0.5:  # busy: one row is faster on one thread, several rows still on two
+            times = {(1, 2): 0.040, (1, 1): 0.012, (5, 2): 0.020, (5, 1): 0.026}
+    assert (choice(1).count, choice(5).count, choice(2).count) == (1, 2, 2)

@@ -133,7 +133,7 @@ class CompiledExecution:
     def run(
         self, ids: Tensor, start: int, cache: StackCache, rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
-        threads = choice()
+        threads = choice(len(ids))
         begin = time.perf_counter()
         logits, states, _ = self._stack.run(cache, ids, start, rows, threads.count, self._depth, taps)
         if self._judged and len(ids) <= JUDGED_ROWS:
