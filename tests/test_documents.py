@@ -111,7 +111,8 @@ def test_options_links_and_terms_of_a_document_are_right(document):
     links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
     assert [link for link in links if not (document.parent / link).exists()] == []
     parts = re.findall(r"\]\(((?:[^):#]*\.md)?)#([^)]+)\)", text)
-    assert [(path, part) for path, part in parts if part not in parts_of(document.parent / path if path else document)] == []
+    files = [(document.parent / path if path else document, part) for path, part in parts]
+    assert [(path.name, part) for path, part in files if part not in parts_of(path)] == []
     assert retired_terms(text) == []
 
 

@@ -133,16 +133,17 @@ def test_a_slowdown_that_no_number_helps_is_tried_ever_more_seldom_and_a_fixed_n
 
 
 def test_passes_over_several_rows_have_their_own_choice(monkeypatch):
-    now, times = 0.0, {(1, 2): 0.010, (1, 1): 0.009, (5, 2): 0.011, (5, 1): 0.018}
+    times = {(1, 2): 0.010, (1, 1): 0.009, (5, 2): 0.011, (5, 1): 0.018}
+    passed = []
     monkeypatch.setattr("specdemo.models.threads._choices", {})
     monkeypatch.setattr("specdemo.models.threads.is_fixed", lambda: False)
     use_threads(2)
     for rows in (1, 5) * 40:  # two lanes take turns
         threads = choice(rows)
-        threads._clock = lambda: now
+        threads._clock = lambda: sum(passed)
         seconds = times[rows, threads.count]
-        now += seconds
+        passed.append(seconds)
         threads.passed(PassKind("target", rows), seconds)
-        if now > 0.5:  # busy: one row is faster on one thread, several rows still on two
+        if sum(passed) > 0.5:  # busy: one row is faster on one thread, several rows still on two
             times = {(1, 2): 0.040, (1, 1): 0.012, (5, 2): 0.020, (5, 1): 0.026}
     assert (choice(1).count, choice(5).count, choice(2).count) == (1, 2, 2)
