@@ -34,7 +34,7 @@ DOCUMENTS = [
 RETIRED = "guess is right|guesses|place in the queue|tells|told|good rows|as far as both|at hand|leftover"
 RETIRED += "|parting|Put it away|Sum the lesson up"
 """Terms that readers did not understand; the glossary in ``specdemo/README.md`` has those in use."""
-OTHER_PROGRAMS = {"--index-url", "--per-request-spec-decode-metrics"}
+OTHER_PROGRAMS = {"--flavor", "--index-url", "--per-request-spec-decode-metrics"}
 """Options in the documents that are not ours."""
 OURS = {"specdemo", "python", "python3", "pip", "."}
 OTHERS = {"cd", "docker", "git", "hf", "node", "pipx", "uvx"}

@@ -33,6 +33,7 @@ ROW |= {"alpha_drafted", "tau", "c", "v", "overhead", "identical"}
 
 README = Path(__file__).parents[2] / "README.md"
 BENCHMARKS = README.parent / "assets" / "benchmarks"
+DRAFTERS = ["draft-model", "feature-draft", "combined"]
 PROMPTS = [Prompt(f"p{i}", "ab"[i % 2], "raw", f"text {i}") for i in range(4)]
 
 
@@ -75,17 +76,50 @@ def test_a_summary_separates_repetitive_outputs(pair, tmp_path):
     assert "repetitive" not in {item["category"] for item in summary_of(rows)}, "all are varied or unknown"
 
 
-def test_the_readme_has_the_speedups_with_and_without_repetitive_outputs():
-    shares = json.loads((BENCHMARKS / "repetition.json").read_text(encoding="utf-8"))["distinct_share"]
-    rows = json.loads((BENCHMARKS / "zen5.json").read_text(encoding="utf-8"))["rows"]
-    summary = summary_of([row | {"distinct_share": shares[row["id"]]} for row in rows])
+def measured(name):
+    """Return the rows of a file of measurements, and their overall summaries by drafter."""
+    rows = json.loads((BENCHMARKS / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    return rows, {item["drafter"]: item for item in summary_of(rows) if item["category"] == "overall"}
+
+
+def speed(item):
+    return f"{item['tokens_per_s']['median']:.0f} ({item['speedup']['median']:.2f}×)"
+
+
+@pytest.mark.parametrize("name", ["zen5", "zen5-avx2", "zen4", "zen4-avx2", "h200"])
+def test_the_tables_have_the_speeds_of_the_measurements(name):
+    rows, overall = measured(name)
+    text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+    table = text.partition(f"`{name}.json`")[2].split("`", 1)[0].splitlines()
+    shown = {line.split(" | ")[1]: line.split(" | ")[1:] for line in table[1:] if line.startswith("| | ")}
+    shown = {cells[0]: cells[1:] for cells in shown.values()}
+    assert shown and shown.keys() <= overall.keys()
+    for drafter, cells in shown.items():
+        item, own = overall[drafter], [row for row in rows if row["drafter"] == drafter]
+        assert item["identical"] == item["prompts"] == len(own) == 48
+        costs = sorted(row["c"] for row in own)
+        found = [speed(item), f"{min(row['speedup'] for row in own):.2f}×"]
+        found += [f"{item['alpha_compared']['median']:.0%}", f"{item['tau']['median']:.2f}"]
+        found += [f"{costs[len(costs) // 2]:.3f} |" if costs[-1] else "0 |"]
+        assert cells == found, f"| | {drafter} | {' | '.join(found)}"
+    cells = [speed(overall[d]) for d in list(shown)[:3]]
+    assert f"| {' | '.join(cells)} |" in README.read_text(encoding="utf-8")
+
+
+def test_the_table_of_repetition_has_the_speedups_of_the_measurements():
+    rows, _ = measured("zen5")
+    text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
     for category, name in (("overall", "all"), ("varied", "varied"), ("repetitive", "repetitive")):
-        found = {item["drafter"]: item for item in summary if item["category"] == category}
-        shown = [
-            f"{found[d]['speedup']['median']:.2f}×" for d in ("draft-model", "feature-draft", "combined")
-        ]
+        found = {item["drafter"]: item for item in summary_of(rows) if item["category"] == category}
+        shown = [f"{found[d]['speedup']['median']:.2f}×" for d in DRAFTERS]
         line = f"| {name} | {found['combined']['prompts']} | {' | '.join(shown)} |"
-        assert line in README.read_text(encoding="utf-8")
+        assert line in text, line
+    kinds = ["creative", "code", "lists", "boilerplate", "facts", "edit"]
+    found = {(item["drafter"], item["category"]): item for item in summary_of(rows)}
+    for drafter in DRAFTERS:
+        shown = [f"{found[drafter, kind]['speedup']['median']:.2f}×" for kind in kinds]
+        line = f"| {drafter} | {' | '.join(shown)} |"
+        assert line in text, line
 
 
 def test_interrupted_bench_resumes_without_repeating(pair, tmp_path, monkeypatch):
