@@ -1,8 +1,8 @@
 """The pictures of the README, taken of the page in Chromium while it replays recorded runs.
 
-In ``tests``, ``python -m helpers.pictures`` writes them to ``assets/screenshots``: the page in both themes, a
-round under the microscope, a lesson, the lab's theory, and a moving picture of a run. That of the proof needs
-models: it is taken by hand. The picture for previews of the page's link goes to the page's own files.
+In ``tests``, ``python -m helpers.pictures`` writes them to ``assets/screenshots``: a moving picture of a run, a
+lesson, a recorded test and the lab's theory. The picture for previews of the page's link goes to the page's
+own files.
 """
 
 import io
@@ -26,7 +26,7 @@ from specdemo.ui.page import build_page, launch_options
 FOLDER = Path(__file__).parents[2] / "assets" / "screenshots"
 SIZE = {"width": 1280, "height": 720}
 MOVING = "code"
-"""The recording that is moved: predictable text, so that many guesses stay."""
+"""The recording of the moving picture: predictable text, so that many draft tokens are accepted."""
 FRAME_MS = 120
 MOVING_S = 14.0
 MOVING_WIDTH = 1024
@@ -106,21 +106,14 @@ def main() -> None:
         moving(opened(f"trace={MOVING}"), FOLDER / "run.webp")
         page = opened("trace=code")
         page.click("[data-role=to-end]")
-        still(page, "page-light")
-        page.focus("[data-role=rounds]")
-        page.keyboard.press("ArrowLeft")
-        still(page, "microscope")
-        page.keyboard.press("Escape")
         page.click("#tab-lab-button")
         page.click("[data-role=take-run]")
         page.wait_for_timeout(LAB_MS)
         still(page, "lab")
-        page = opened("trace=draft-alone", "dark")
-        page.wait_for_timeout(4000)
-        still(page, "page-dark")
         page = opened("lesson=3", seen="#lessons h2 >> visible=true")
-        page.get_by_role("button", name="Open the editor's round").click()
+        page.click("[data-lesson='3'] button[data-show*=editor] >> nth=0")
         still(page, "learn")
+        still(opened("proof=other-libraries", seen=".sd-proof[data-state=ended]:visible"), "proof")
 
 
 if __name__ == "__main__":
