@@ -1,7 +1,7 @@
 """The pictures of the README, taken of the page in Chromium while it replays recorded runs.
 
-In ``tests``, ``python -m helpers.pictures`` writes them to ``assets/screenshots``: a moving picture of a run, a
-lesson, a recorded test and the lab's theory. The picture for previews of the page's link goes to the page's
+In ``tests``, ``python -m helpers.pictures`` writes them to ``assets/screenshots``: a moving picture of a run,
+a lesson, a recorded test and the lab's theory. The picture for previews of the page's link goes to the page's
 own files.
 """
 
