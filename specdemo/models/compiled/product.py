@@ -37,9 +37,8 @@ from specdemo.models.draft_files import quantize_rows
 BLOCK = 4  # number of outputs whose weights are interleaved
 # Maximum number of rows per block: their sums fill the registers.
 TILE = 6 if REGISTERS == 32 else 3 if REGISTERS == 16 else 2
-AHEAD_BYTES = (
-    4096  # distance of the prefetch; without it, reading takes a third longer; 2 to 6 KB are as good
-)
+# Distance of the prefetch. Without it, reading takes a third longer; 2 to 6 KB are as good.
+AHEAD_BYTES = 4096
 STRIP_BYTES = 128 << 10  # weights that a tile reads before the next one; they fit in second-level caches
 LINE_BYTES = 64
 CHUNK_BYTES = 64 << 20  # small weights share a chunk, because a huge page has 2 MB

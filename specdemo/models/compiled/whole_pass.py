@@ -62,9 +62,8 @@ GATE_UP = NORM2 + 1
 DOWN = GATE_UP + MATRIX_FIELDS
 LAYER_FIELDS = DOWN + MATRIX_FIELDS
 SCREEN_DOWN, SCREEN_UP = 0, MATRIX_FIELDS
-MARGIN = np.float32(
-    7.0
-)  # a screen's logits are replaced by exact ones down to this distance from the largest
+# A screen's logits are replaced by exact ones down to this distance from the largest.
+MARGIN = np.float32(7.0)
 NUMBER = 4  # bytes
 CHUNK = 256  # number of logits that are decided together; a multiple of LANES and BLOCK
 ZERO, ONE, LOWEST, NEVER = np.float32(0.0), np.float32(1.0), np.float32(-1e30), np.float32(-np.inf)

@@ -56,6 +56,8 @@ class ClassTab {
     // A sentence stays until the teacher presses a button; messages that the page sends by itself leave it.
     root.addEventListener("click", ({ target }) => target.closest("button") && write(this.roles.said, ""), true);
     this.onClick("open", () => this.open());
+    const { "join-form": join } = this.roles;
+    onSubmit(join, () => location.assign(new URL(`${SHORT_PATH}/${encodeURIComponent(join.elements.code.value)}`, base)));
     this.onClick("copy-link", () => this.copyLink());
     this.onClick("end", () => this.end());
     this.onClick("sum-up", () => this.showSummary());
