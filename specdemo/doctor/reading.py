@@ -96,7 +96,7 @@ _LAST = [
     ("tokens", rf'(?i:predicted_?tokens_?count)"? *[:=] *{_N}'),
     ("rate", rf'(?i:tokens_?per_?second)"? *[:=] *{_N}'),
     # Only from the start of a number, otherwise a long list of numbers takes quadratic time.
-    ("alpha_percent", rf"(?<![\d,.]){_N}% draft tokens accepted"),
+    ("alpha_percent", rf"(?<!\d)(?<![\d,.][,.]){_N}% draft tokens accepted"),
 ]
 _SUMMED = [
     ("accepted", rf"\bAccepted: *{_N} tokens"),

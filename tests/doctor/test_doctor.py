@@ -225,6 +225,11 @@ def test_damaged_lines_never_fail_and_give_only_possible_figures(text, numbers):
     assert found.rest_ms is None or found.rest_ms >= 0
 
 
+def test_a_share_may_follow_punctuation():
+    assert read("12 tokens,62.5% draft tokens accepted").alpha == 0.625
+    assert read("...1,062.5% draft tokens accepted").alpha is None, "not 62.5"
+
+
 def test_a_long_line_is_read_in_linear_time():
     for part in (
         "eval time = 1 ms / 1 tokens (",

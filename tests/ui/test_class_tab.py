@@ -432,6 +432,15 @@ def test_the_longest_question_fits_the_projector(teacher):
     assert min(sizes.values()) >= 24, sizes
 
 
+def test_a_student_at_the_teachers_address_finds_a_field_for_the_code(room, open_page):
+    page, code = open_page(), room.teacher.text_content(".sd-class-code")
+    go(page, "class")
+    page.wait_for_selector(".sd-class[data-ready]")
+    page.fill(".sd-class-join input", f"{code[:2].lower()} {code[2:]}")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".sd-student[data-state=following]")
+
+
 def test_a_student_can_look_elsewhere_and_return_and_keeps_the_run_after_the_end(room):
     teacher, phone, keyboard = room.teacher, room.phone, room.keyboard
     show_run(teacher, phone, keyboard)
@@ -484,12 +493,3 @@ def assert_sheets(paper: Any, most: int) -> None:
         heights = re.findall(rb"/MediaBox \[0 0 [\d.]+ ([\d.]+)\]", printed)
         assert 0 < len(heights) <= most, name
         assert all(abs(float(height) - points) < 2 for height in heights), heights
-
-
-def test_a_student_at_the_teachers_address_finds_a_field_for_the_code(room, open_page):
-    page, code = open_page(), room.teacher.text_content(".sd-class-code")
-    go(page, "class")
-    page.wait_for_selector(".sd-class[data-ready]")
-    page.fill(".sd-class-join input", f"{code[:2].lower()} {code[2:]}")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".sd-student[data-state=following]")

@@ -77,7 +77,7 @@ class CompiledFeatureRuntime:
     def append(self, states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         assert self._cache is not None
         stack, length = self._draft.stack, self.length
-        logits, _, last = stack.run(self._cache, ids, length, 1, choice().count, given=states)
+        logits, _, last = stack.run(self._cache, ids, length, 1, choice(len(ids)).count, given=states)
         assert last is not None
         self.length += len(ids)
         return last, logits[0]

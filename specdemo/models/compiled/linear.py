@@ -52,7 +52,7 @@ class CompiledLinear(nn.Module):
         rows = F.pad(inputs.reshape(-1, width), (0, padded(width) - width)).contiguous()
         results = torch.empty(len(rows), matrix.padded_outputs)
         if len(rows):
-            count = choice().count
+            count = choice(len(rows)).count
             memory = rows.data_ptr(), len(rows), results.data_ptr(), results.shape[1]
             c = torch.tensor([matrix.address, *memory, count])
             product.run(c.data_ptr(), count)
