@@ -221,7 +221,7 @@ def assert_sweep_follows(page: Any) -> None:
     page.fill("[name=max_new_tokens]", "12")
     page.fill("[name=prompts]", "1")
     page.click("[data-section=sweep] [data-start]")
-    page.wait_for_selector("[data-section=sweep] [data-state=over]")
+    expect(page.locator("[data-section=sweep] [data-job]")).to_have_attribute("data-state", "over")
     expect(page.locator("[data-section=sweep] .sd-job-text")).to_have_text("All 13 points are measured.")
     with page.expect_download() as download:
         page.click("[data-section=sweep] [data-save=csv]")
