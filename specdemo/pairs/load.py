@@ -12,7 +12,7 @@ import torch
 from specdemo.asset_paths import BUILT_IN
 from specdemo.models.compiled.openmp import missing
 from specdemo.models.draft_files import count_parameters
-from specdemo.models.gpu.choice import requested
+from specdemo.models.gpu.choice import compile_ahead, requested
 from specdemo.models.reduced_draft import is_reduced_draft
 from specdemo.pairs.builtin_target import Progress, cache_folder, mended_target, no_progress
 from specdemo.pairs.calibrate import choose_threads
@@ -129,6 +129,8 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     precision = sources.precision
     if precision == AUTO_PRECISION and place.type != "cpu":
         precision = precision_for(place)
+    if place.type == "cuda" and checked_on is None and precision == "bf16":
+        compile_ahead(target_found.folder, draft_found and draft_found.folder, sources.feature_folder)
     spread = sources.device is None and checked_on is None and torch.cuda.device_count() > 1
     placement = (
         _planned(target_found, draft_found, precision) if spread else Placement(str(place), str(place))

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from specdemo.models.gpu.choice import requested
 from specdemo.pairs.hardware import device_name
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_NEW_TOKENS, UserError
@@ -21,8 +22,9 @@ from specdemo.service.service import Perform
 
 COSTS = "costs"
 """The type of the last event of a completed call; it has the pass costs known in the call's process."""
-MEASURING_S, STARTING_S = 20, 5
-"""Seconds before a job begins: in the first call, which measures the pass costs, and in later calls."""
+MEASURING_S, COMPILING_S, STARTING_S = 20, 15, 5
+"""Seconds before a job begins: in the first call, which measures the pass costs; what it takes longer if it
+compiles Triton kernels; in later calls."""
 JOB_S = {
     JobKind.PLAY: 10,
     JobKind.CALIBRATE: 15,
@@ -55,7 +57,7 @@ def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False
         if not isinstance(repeats, int | float) or not 1 <= repeats <= MAX_REPEATS:
             repeats = MAX_REPEATS
         work_s = repeats * lanes * tokens / TOKENS_PER_S
-    start_s = STARTING_S if costs_known else MEASURING_S
+    start_s = STARTING_S if costs_known else MEASURING_S + COMPILING_S * requested()
     return min(MAX_S, max(MIN_S, math.ceil(start_s + work_s)))
 
 

@@ -19,10 +19,11 @@ from specdemo.engine.recorded_round import RecordedRounds
 from specdemo.engine.rules import rule_for
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.batch_invariance import is_batch_invariant
-from specdemo.models.feature_draft import FeatureRuntime, feature_draft_for
+from specdemo.models.feature_draft import FeatureRuntime, feature_draft_for, save_feature_draft
 from specdemo.models.gpu.choice import checked_feature_stack, error_of
 from specdemo.models.gpu.execution import feature_stack_of, unsupported
 from specdemo.models.gpu.feature import GpuFeatureRuntime
+from specdemo.models.reduced_draft import save_draft, slice_of_target
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Rule, RunConfig
 
@@ -261,12 +262,28 @@ def test_positions_outside_of_the_cache_are_refused(target):
         execution.run(ids(2), 15, cache, 1, ())
 
 
+def printed_by(script, tmp_path, *arguments):
+    """Return what a script prints as JSON. It compiles kernels instead of interpreting them."""
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", f"helpers.{script}", *map(str, arguments)]
+    folder = os.path.dirname(os.path.dirname(__file__))
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=True)
+    return json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("capability", [80, 89, 90, 100, 120])
 def test_no_kernel_spills_registers(capability, tmp_path):
-    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    script = [sys.executable, "-m", "helpers.compiled_kernels", str(capability)]
-    folder = os.path.dirname(os.path.dirname(__file__))
-    done = subprocess.run(script, capture_output=True, text=True, env=environment, cwd=folder, check=True)
-    kernels = json.loads(done.stdout)
+    kernels = printed_by("compiled_kernels", tmp_path, capability)
     assert len(kernels) >= 24
     assert not {name: found for name, found in kernels.items() if found["spilled"]}
+
+
+def test_what_is_compiled_ahead_is_what_runs_need(tmp_path):
+    target, id_map = tiny(layers=2, max_position_embeddings=64), torch.arange(0, VOCAB, 2)
+    draft = slice_of_target(target, [0], id_map)
+    target.save_pretrained(tmp_path / "target")
+    save_draft(draft, tmp_path / "draft")
+    save_feature_draft(feature_draft_for(target, id_map), tmp_path / "feature")
+    folders = [tmp_path / name for name in ("target", "draft", "feature")]
+    # Nine kernels for each model: the one between two draft steps has two variants.
+    assert printed_by("compiled_ahead", tmp_path, *folders) == {"ahead": 27, "with weights": 27}

@@ -1,7 +1,9 @@
 """Jobs on a GPU that is lent by the call: another process computes, and a stop reaches it."""
 
+import gc
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -166,3 +168,36 @@ def test_a_process_whose_device_is_lost_is_not_used_again(pair):
     with pytest.raises(UserError, match="The device failed"):
         list(on_calls(pair, lost, lend)(pair, checked(JobKind.RUN, REQUEST), never))
     assert not ends
+
+
+def test_a_process_that_does_several_calls_records_passes_only_in_its_first(pair, lender):
+    """With Triton kernels; another process cannot use what it has recorded, and records its own."""
+    pytest.importorskip("triton", reason="needs the package triton")
+    from helpers.gpu_kernels import executed, tiny
+
+    size = {"vocab_size": len(pair.tokenizer)}
+    models = [executed(tiny(**size)) for _ in range(2)]
+    kernels = replace(pair, target=models[0], draft=models[1], precision="bf16")
+    made = CONTEXT.Value("i", 0)
+
+    def recorded(run: Any, generator: Any = None) -> Any:
+        made.value += 1
+        return run
+
+    for model in models:
+        model.execution.record = recorded
+
+    def two_calls(*asked: Any) -> Any:
+        for _ in range(2):
+            before = made.value
+            yield from perform(*asked)
+            gc.collect()  # unlike a graph, what stands in for one refers to its run
+            yield {"type": "recorded", "count": made.value - before}
+
+    request = checked(JobKind.RUN, {**REQUEST, "max_new_tokens": 4, "k": 2})
+    calls = [list(on_calls(kernels, two_calls, lender)(kernels, request, never)) for _ in range(2)]
+    counts = [[event["count"] for event in events if event["type"] == "recorded"] for events in calls]
+    assert counts[0] == counts[1], "this process has no recordings that the second could inherit"
+    assert counts[0][0] > counts[0][1]
+    written = emitted(calls[0])
+    assert written and written == emitted(perform(kernels, request, never)) * 2

@@ -2,6 +2,9 @@
 
 import logging
 import os
+import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,11 +28,28 @@ def requested() -> bool:
     return os.environ.get(KEY, "") not in ("", "0")
 
 
+def compile_ahead(target: Path, draft: Path | None, feature_draft: Path | None) -> None:
+    """Begin to compile the kernels of the models in these folders, if the host wants kernels.
+
+    :func:`kernels_for` meets any error again and returns it.
+    """
+
+    def compile_them() -> None:
+        with suppress(Exception):
+            compile_stacks(stacks)
+
+    if requested():
+        with suppress(Exception):
+            from specdemo.models.gpu.ahead import compile_stacks, stacks_ahead
+
+            stacks = stacks_ahead(target, draft, feature_draft)
+            threading.Thread(target=compile_them, name="compile", daemon=True).start()
+
+
 def kernels_for(model: FusedLlama) -> "GpuExecution | str":
     """Return an execution of ``model`` by Triton kernels, or why there is none.
 
-    As after the conversion to compiled passes, its logits of eight tokens are compared with torch's. That
-    compiles the kernels, which takes seconds at the first start.
+    As after the conversion to compiled passes, its logits of eight tokens are compared with torch's.
     """
     device = model.embedding.weight.device
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < MIN_CAPABILITY:

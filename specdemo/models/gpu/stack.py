@@ -81,7 +81,8 @@ class GpuCache:
 class GpuStack:
     """A stack of layers with an embedding and an output layer, ready for passes.
 
-    ``rotations`` returns cos and sin of the first positions, each [positions, width / 2], fp32.
+    ``rotations`` returns cos and sin of the first positions, each [positions, width / 2], fp32. On the device
+    ``meta``, a launch only compiles the kernels for the current GPU.
     """
 
     def __init__(self, weights: Weights, shape: Shape, rotations: Callable[[int], tuple[Tensor, Tensor]]):
@@ -175,7 +176,10 @@ class GpuStack:
 
     def _start(self, kernel: Any, programs: int, *arguments: Any) -> None:
         options = {"launch_pdl": True} if self.shape.dependent else {}
-        kernel[(programs,)](*arguments, num_warps=WARPS, **options)
+        if self.device.type == "meta":
+            kernel.warmup(*arguments, grid=(programs,), num_warps=WARPS, **options)
+        else:
+            kernel[(programs,)](*arguments, num_warps=WARPS, **options)
 
     def _on_device(self) -> Any:
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
