@@ -80,7 +80,7 @@ def explain(reading: Reading) -> Finding:
             best = best_length(compared, max(0.0, cost - 1) / k, [1.0] * (LONGEST + 1))
     rates = (drafted, compared, is_estimate, tau, k, speedup, cost)
     found = Finding(*rates, round_ms, pass_ms, draft_ms, rest_ms, s_theory, even, best)
-    causes = tuple(_contradictions(reading, found)) or (*_conditions(reading, found), *_costs(found))
+    causes = tuple(_contradictions(reading, found)) or (*_conditions(reading, found), *_costs(reading, found))
     return replace(found, causes=causes, sentences=tuple(_sentences(reading, found)))
 
 
@@ -138,13 +138,18 @@ def _contradictions(reading: Reading, found: Finding) -> Iterator[Cause]:
 def _conditions(reading: Reading, found: Finding) -> Iterator[Cause]:
     alpha, users, context = found.alpha_compared, reading.users or 1.0, reading.context or 0.0
     if reading.elsewhere is not None and found.alpha_drafted is not None:
-        here = share(found.alpha_drafted)
+        here, gained = share(found.alpha_drafted), ""
+        if found.cost is not None and found.k is not None:
+            there = (1 + reading.elsewhere * found.k) / found.cost
+            gained = f" With {share(reading.elsewhere)}, the speedup would be about {there:.2f}×."
         if abs(reading.elsewhere - found.alpha_drafted) > DIFFERENT:
             yield Cause(
-                "a defect of one of the two setups",
-                f"With the same models and prompt, {share(reading.elsewhere)} are accepted elsewhere and "
-                f"{here} here. Speed, batch and overhead cannot change this rate.",
-                "Repeat one prompt at temperature 0 in both; if the rates still differ, report a bug.",
+                "a fault in one of the two setups",
+                f"{share(reading.elsewhere)} are accepted elsewhere and {here} here; speed, batch and "
+                f"overhead hardly change this rate.{gained}",
+                "Repeat one prompt at temperature 0 in both, with the same draft length, minimum "
+                "probability, quantization and chat template; if the rates still differ, report a bug with "
+                "both outputs.",
             )
     if alpha is not None and alpha < POOR:
         yield Cause(
@@ -176,35 +181,58 @@ def _conditions(reading: Reading, found: Finding) -> Iterator[Cause]:
         )
 
 
-def _costs(found: Finding) -> Iterator[Cause]:
+def _costs(reading: Reading, found: Finding) -> Iterator[Cause]:
     """Yield the causes that the time of a round shows, the largest first."""
     cost, k, pass_ms, rest_ms, draft_ms = found.cost, found.k, found.pass_ms, found.rest_ms, found.draft_ms
     if cost is None or pass_ms is None or rest_ms is None or not k:
         return
     causes: list[tuple[float, Cause]] = []
     if draft_ms is not None and draft_ms > SEVERAL * pass_ms:
-        reason = f"Drafting takes {draft_ms:.1f} ms per round, {draft_ms / pass_ms:.1f} times a target pass"
+        about = "" if reading.draft_ms else "about "  # follows from the speed of the draft alone
+        reason = (
+            f"Drafting takes {about}{draft_ms:.1f} ms per round, {draft_ms / pass_ms:.1f} times a target pass"
+        )
         if loses := is_slower(found.s_theory):
             reason += f". Even with free verification and no overhead, the speedup is {found.s_theory:.2f}×"
-        measure = "Measure the speed with a draft that is several times faster, or with k = 1."
+        elif found.tau is not None:
+            reason += (
+                f"; with free drafts, the speedup would be {found.tau / (cost - draft_ms / pass_ms):.2f}×"
+            )
+        measure = "Measure the speed with a draft that is several times faster"
+        measure += ", or with k = 1." if found.best_k else "."
         causes.append((math.inf if loses else draft_ms, Cause("draft too slow", f"{reason}.", measure)))
     if rest_ms > SEVERAL * pass_ms:
         # A verification costs at most k + 1 passes. A draft step rarely costs more than one.
         sure = rest_ms - k * pass_ms * (1 if draft_ms is not None else 2)
         name = "verification or overhead" if draft_ms is not None else "drafting, verification or overhead"
         reason = f"Besides one target pass, {name.replace(' or ', ' and ')} take {rest_ms:.1f} ms per round."
-        if sure > 0:
+        if sure > SEVERAL * pass_ms:
             name = "overhead of the program"
             reason = f"At least {sure:.1f} ms per round are neither drafting nor verification."
-        measure = f"Time a pass of the target over {k + 1:.0f} tokens (llama-bench -p {k + 1:.0f} -n 0)"
-        measure += ", and the draft alone; " if draft_ms is None else "; "
-        causes.append((rest_ms, Cause(name, reason, f"{measure}what remains of a round is overhead.")))
+        causes.append((rest_ms, Cause(name, reason, _verification_measure(reading, found, round(k) + 1))))
     yield from (cause for _, cause in sorted(causes, key=lambda one: -one[0]))
     if found.best_k and found.alpha_compared is not None and found.best_k < k - 0.5:
-        gained = expected_tokens(found.alpha_compared, found.best_k) / (1 + (cost - 1) / k * found.best_k)
+        gained = _speedup_at(found, found.best_k)
         if found.speedup is not None and gained > WORTH * found.speedup:
             reason = f"k = {found.best_k} gives about {gained:.2f}×, if the cost grows evenly with k."
             yield Cause("k too long", reason, f"Measure the speed with k = {found.best_k}.")
+
+
+def _speedup_at(found: Finding, k: int) -> float:
+    """Return the speedup at another draft length, if costs grow evenly with it."""
+    assert found.alpha_compared is not None and found.cost is not None and found.k
+    return expected_tokens(found.alpha_compared, k) / (1 + (found.cost - 1) / found.k * k)
+
+
+def _verification_measure(reading: Reading, found: Finding, n: int) -> str:
+    """Say how to find what a verification of ``n`` tokens costs, and what the result means."""
+    assert found.pass_ms is not None and found.rest_ms is not None
+    measure = f"Measure the target's tokens/s over {n} tokens at once (llama-bench -p {n} -n 0)"
+    if reading.users is not None and reading.users > 1:
+        return f"{measure}; what remains of a round is overhead."
+    free, dear = (1_000 * n / ms for ms in (found.pass_ms, found.pass_ms + found.rest_ms))
+    rest = "nothing remains for drafting and overhead" if found.draft_ms is None else "there is no overhead"
+    return f"{measure}: about {free:.0f} means that verification costs nothing, about {dear:.0f} that {rest}."
 
 
 def _sentences(reading: Reading, found: Finding) -> Iterator[str]:
@@ -231,9 +259,9 @@ def _sentences(reading: Reading, found: Finding) -> Iterator[str]:
     # 2. Time
     if speedup is not None:
         slower = " (slower)" if is_slower(speedup) else ""
-        limit = "" if tau is None else f"; free drafts and verification would give {tau:.2f}×"
-        theory = "" if found.s_theory is None else f", free verification alone {found.s_theory:.2f}×"
-        yield f"Speedup: {speedup:.2f}×{slower}{limit}{theory}."
+        limit = "" if tau is None else f" It would be {tau:.2f}× if only the target pass took time"
+        theory = "" if found.s_theory is None else f", {found.s_theory:.2f}× if only it and drafting did"
+        yield f"Speedup: {speedup:.2f}×{slower}.{limit}{theory}{'.' if limit else ''}"
     known = {"one target pass": found.pass_ms, "drafting": found.draft_ms}
     known_ms = {part: ms for part, ms in known.items() if ms is not None}
     if found.round_ms is not None and k is not None and known_ms:
@@ -244,12 +272,16 @@ def _sentences(reading: Reading, found: Finding) -> Iterator[str]:
     if found.cost is not None:
         even = found.break_even_alpha
         reached = "no α reaches that" if even is None else f"the break-even α is {share(even)}"
-        yield f"A round costs {found.cost:.2f} target passes and must write as many tokens; {reached}."
+        yield f"A round costs {found.cost:.2f} target passes and pays if it writes more tokens; {reached}."
     elif tau is None and speedup is not None and reading.k:
         low, high = 1 / speedup, (reading.k + 1) / speedup
         yield f"A round costs {low:.1f} target passes if nothing is accepted, {high:.1f} if everything is."
     if found.best_k is not None:
-        best = found.best_k or "none pays"
+        best = (
+            f"{found.best_k}, with about {_speedup_at(found, found.best_k):.2f}×"
+            if found.best_k
+            else "none pays"
+        )
         yield f"Best draft length: {best}, if costs grow evenly with k; fixed overhead favors longer drafts."
     # 3. What is missing
     if tau is None:

@@ -70,7 +70,7 @@ REPORTS: dict[str, tuple[dict[str, Any], list[str], dict[str, float | None]]] = 
     ),
     "llama.cpp#26750, 35.8% on one backend and 92.2% on another": (
         {"plain_rate": 90, "rate": 61, "acceptance": 35.8, "elsewhere": 92.2, "k": 3},
-        ["a defect of one of the two setups", OVERHEAD],
+        ["a fault in one of the two setups", OVERHEAD],
         {"tau": 2.074, "break_even_alpha": 0.82},
     ),
     "llama.cpp#28196, 1.58× on a GPU that gave 1.06× elsewhere": (
@@ -249,6 +249,26 @@ def test_the_chart_shows_the_round_and_the_target_alone_for_as_many_tokens():
     assert sum(times[part][0] for part in times) == pytest.approx(found.tau * found.pass_ms)
     assert sum(times[part][1] for part in times) == pytest.approx(found.round_ms)
     assert round_chart(found_in({"text": LLAMA})) is None
+
+
+LLAMA_SLOW = """\
+draft acceptance rate = 0.90122 (  666 accepted /   739 generated)
+statistics draft: #calls = 370, #gen drafts = 370, #acc drafts = 352, #gen tokens = 739, #acc tokens = 666, dur(b,g,a) = 0.011, 7611.3, 0.098 ms
+       eval time =   52411.22 ms /  1036 tokens (   50.59 ms per token,    19.77 tokens per second)
+"""  # noqa: E501
+
+
+def test_advice_says_what_it_would_bring_and_a_small_excess_names_no_cause():
+    slow = found_in({"text": LLAMA_SLOW, "plain_rate": 25})
+    verification, drafting = slow.causes
+    assert verification.name == "verification or overhead", "1 of 81 ms cannot be verification: a rounding"
+    assert "about 75 means that verification costs nothing, about 25 that there is" in verification.measure
+    assert "with free drafts, the speedup would be 0.93×" in drafting.reason
+    assert "k = 1" not in drafting.measure, "no draft length pays"
+    best = found_in(REPORTS["llama.cpp#25908, slower at 90% accepted"][0])
+    assert "Best draft length: 1, with about 1.01×" in " ".join(best.sentences)
+    backend = found_in(REPORTS["llama.cpp#26750, 35.8% on one backend and 92.2% on another"][0])
+    assert "With 92%, the speedup would be about 1.23×." in backend.causes[0].reason
 
 
 def test_the_command_reads_a_file_and_options(capsys, tmp_path):
