@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { learnTables } from "../../../specdemo/ui/static/common/tables.js";
 import { captionWords, undraftedWords } from "../../../specdemo/ui/static/common/words.js";
-import { columnsOf } from "../../../specdemo/ui/static/stage/pass_view.js";
+import { PassView, columnsOf } from "../../../specdemo/ui/static/stage/pass_view.js";
 import { round } from "./made.js";
 
 learnTables({ drafters: { "draft-model": { who: "{draft}" }, "prompt-lookup": { who: "prompt lookup", empty: "the text repeats nothing" } } });
@@ -24,7 +24,7 @@ test("one pass gives a choice at each of the k + 1 places", () => {
     [[0, "accepted"], [0, "accepted"], "="],
     [[1, "rejected"], [99, "corrected"], "≠"],
     [[2, "discarded"], [7, "discarded"], ""],
-    [null, [null, "discarded"], ""],
+    [null, [null, ""], ""],
   ]);
   assert.deepEqual(shown(round(0, ["accepted"]), "verdict"), [[[0, "accepted"], [0, "accepted"], "="], [null, [99, "bonus"], ""]]);
   const ended = round(0, ["accepted"], 1, { emission: null });
@@ -37,6 +37,18 @@ test("the first two rounds have a caption for each phase, later ones a sentence 
   assert.match(caption(1, "verify", round(0, [])), /^2\. Verify: the target checks all 2 in one pass\.$/);
   assert.match(caption(1, "verdict", round(1, ["accepted"])), /^3\. Accept or correct\. Round 2: 1 of 2 accepted/);
   assert.match(caption(2, "draft", round(1, ["accepted"])), /^Round 2: 1 of 1 accepted/);
+});
+
+test("a sentence about an earlier round than the one drawn looks past", () => {
+  const caption = { textContent: "", toggleAttribute: (name, value) => (caption[name] = value) };
+  const entries = [0, 1, 2, 3].map((index) => ({ round: round(index, ["accepted", "rejected"]) }));
+  const isPast = (index, phase, settled) => {
+    PassView.prototype.say.call({ caption }, { entry: entries[index], phase, proposed: 1 }, settled, entries, {});
+    return caption["data-past"];
+  };
+  assert.equal(isPast(2, "verdict", 3), false);
+  assert.equal(isPast(3, "draft", 3), true);
+  assert.equal(isPast(1, "verify", 1), false, "the phase of the round itself");
 });
 
 test("a round without a draft says why", () => {

@@ -5,7 +5,7 @@ import { sharesProcessor } from "./player.js";
 import { isStill } from "./recordings.js";
 import { fill, fillLabel } from "./tokens.js";
 import { SPECULATIVE } from "./trace.js";
-import { captionWords, openingWords, ownStatus, statusName, undraftedWords } from "../common/words.js";
+import { captionWords, openingWords, ownStatus, roundWords, statusName, undraftedWords } from "../common/words.js";
 
 const TRAIL = 5; // the number of passes that are drawn next to one another if each writes one token
 const MIN_ANIMATED_MS = 250; // a shorter round would end before its animation
@@ -26,7 +26,7 @@ export function columnsOf({ entry, phase, proposed }) {
     return { place, draft: { id: token.id, status: token.status, word, rejected: token.rejected }, own: choiceAt(token, emission), mark: MARKS[word] ?? "" };
   });
   const last = isJudged && emission && ownStatus(entry.round) !== "corrected" ? named(emission.id, ownStatus(entry.round)) : null;
-  const unused = isJudged && drafted.some(({ rejected }) => rejected) ? named(null, "discarded") : null;
+  const unused = isJudged && drafted.some(({ rejected }) => rejected) ? { id: null, status: "discarded", word: "" } : null; // not recorded
   return [...columns, { place: "own", draft: null, own: last ?? unused, mark: "" }];
 }
 
@@ -135,10 +135,12 @@ export class PassView {
     });
   }
 
-  /** Show the sentence of a moment; of the first rounds it names the phase, later it is about the latest verdict. */
+  /** Show the sentence of a moment; of the first rounds it names the phase, later it is about the latest verdict, which may be past. */
   say(moment, settled, entries, run) {
     if (!moment) return;
-    const words = settled || moment.proposed || moment.phase !== "draft" ? captionWords(moment, entries[settled - 1]?.round) : openingWords(run);
+    const latest = entries[settled - 1]?.round;
+    const words = latest || moment.proposed || moment.phase !== "draft" ? captionWords(moment, latest) : openingWords(run);
+    this.caption.toggleAttribute("data-past", latest !== undefined && latest !== moment.entry.round && words === roundWords(latest));
     write(this.caption, words);
   }
 }
