@@ -272,7 +272,7 @@ def _check_verdicts(round_: Round, is_watched: bool) -> None:
         compared = not is_share and (index < kept or here)
         if (token.status, token.compared, token.rejected) != (status, compared, here):
             raise MisfitError(
-                "has a verdict that contradicts the verdicts of the neighbouring tokens", f".drafted[{index}]"
+                "has a verdict that contradicts the verdicts of the neighboring tokens", f".drafted[{index}]"
             )
     if round_.emission is None:
         if has_rejected or not round_.finish or not kept:
