@@ -63,6 +63,23 @@ def test_a_sure_cheap_draft_goes_on_to_the_limit_and_an_unsure_one_stops():
     assert drafted(dear, SURE) == 0, "a step costs more than the tokens it can gain"
 
 
+def test_a_token_that_is_declined_after_its_step_lowers_the_rate_of_its_position():
+    """Otherwise a position would keep the rate of the few good tokens that are drafted there."""
+    length, steps = AutoLength(costs(0.05, LINEAR)), []
+    for _ in range(40):
+        length.start(MAX_K)
+        taken = 0
+        for scores in (SURE, UNSURE):
+            if not length.wants_step():
+                break
+            taken += 1
+            if not length.wants_token(scores):
+                break
+        length.observe(1, 1, 2)  # the first token is accepted
+        steps.append(taken)
+    assert steps[:2] == [2, 2] and sum(steps[-10:]) < 15, "most rounds no longer pay for a second step"
+
+
 @KINDS
 def test_nothing_is_drafted_if_no_token_is_useful(kind):
     length = kind(costs(0.05, FREE))

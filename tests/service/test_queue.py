@@ -406,3 +406,25 @@ def test_each_device_of_a_group_takes_one_of_the_waiting_jobs():
     for gate in gates:
         gate.open.set()
     assert all(one.wait().failure is None for one in busy)
+
+
+def test_a_job_that_is_refused_before_its_first_event_is_told_to_stop():
+    queue, begun, stopped = JobQueue(devices={"a": 1}), threading.Event(), threading.Event()
+
+    def slow_start(stop: Any) -> Iterator[Any]:
+        begun.set()
+        until(stop)
+        stopped.set()
+        yield {"type": "first"}
+
+    def enter() -> Iterator[Any]:
+        with queue.enqueued("run", group="a") as queued:
+            yield from queue.turn(queued, slow_start, never)
+
+    source = enter()
+    next(source)  # "Preparing the run", after which the visitor reads nothing for a while
+    assert begun.wait(PATIENCE_S)
+    queue.refuse("Closed.")
+    assert stopped.wait(PATIENCE_S)
+    with pytest.raises(UserError, match=r"^Closed\.$"):
+        next(source)

@@ -22,7 +22,7 @@ from specdemo.service.zerogpu import JOB_S, MAX_S, MIN_S, on_calls, seconds_for
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
 LONG = {**REQUEST, "max_new_tokens": 1000}
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
@@ -44,6 +44,7 @@ def emitted(events: Any) -> list[Any]:
     return [event["round"]["emission"] for event in events if event.get("lane") == "speculative"]
 
 
+@pytest.mark.slow
 def test_a_call_computes_in_another_process_and_gives_the_same_events(service, lender, pair):
     here = emitted(service_of(pair).events(JobKind.RUN, REQUEST, never))
     pair.costs.known.clear()
@@ -54,6 +55,7 @@ def test_a_call_computes_in_another_process_and_gives_the_same_events(service, l
     assert not pair.costs.known, "only the call measures"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "raw", "last"),
     [
@@ -68,6 +70,7 @@ def test_every_kind_of_job_is_done_inside_a_call(service, lender, kind, raw, las
     assert len(lender.processes) == 1
 
 
+@pytest.mark.slow
 def test_stop_reaches_the_other_process(service):
     types, last = set(), {}
     for last in service.events(JobKind.RUN, LONG, lambda: "round" in types):
@@ -75,6 +78,7 @@ def test_stop_reaches_the_other_process(service):
     assert last["type"] == "end" and last["finish"] == "stopped"
 
 
+@pytest.mark.slow
 def test_a_visitor_who_leaves_ends_the_call_and_the_next_one_is_served(service, lender):
     source = service.events(JobKind.RUN, LONG, never)
     while next(source)["type"] != "round":
@@ -86,6 +90,7 @@ def test_a_visitor_who_leaves_ends_the_call_and_the_next_one_is_served(service, 
         os.kill(lender.processes[0], 0)
 
 
+@pytest.mark.slow
 def test_a_refusal_or_fault_of_the_call_or_the_lender_is_one_sentence(service, lender, pair, monkeypatch):
     def refused(words: str, **changes: Any) -> None:
         with pytest.raises(UserError, match=words):
@@ -126,6 +131,7 @@ def test_every_kind_of_job_has_a_time():
     assert all(MIN_S <= seconds_for(kind, {}) <= MAX_S for kind in JobKind)
 
 
+@pytest.mark.slow
 def test_pass_costs_are_measured_once_and_then_a_call_asks_for_less_time(service, pair, lender, monkeypatch):
     pair.costs.known.clear()
     measured = CONTEXT.Value("i", 0)
@@ -149,6 +155,7 @@ def test_pass_costs_are_measured_once_and_then_a_call_asks_for_less_time(service
     assert second == seconds_for(JobKind.RUN, REQUEST, costs_known=True)
 
 
+@pytest.mark.slow
 def test_a_process_whose_device_is_lost_is_not_used_again(pair):
     # The lender keeps a process whose call ends well, and drops one whose call raises.
     ends = []
@@ -170,6 +177,7 @@ def test_a_process_whose_device_is_lost_is_not_used_again(pair):
     assert not ends
 
 
+@pytest.mark.slow
 def test_a_process_that_does_several_calls_records_passes_only_in_its_first(pair, lender):
     """With Triton kernels; another process cannot use what it has recorded, and records its own."""
     pytest.importorskip("triton", reason="needs the package triton")
