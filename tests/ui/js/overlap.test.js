@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { overlapRows, partsOf } from "../../../specdemo/ui/static/stage/overlap.js";
+import { EXAMPLE, EXAMPLE_U, overlapRows, partsOf } from "../../../specdemo/ui/static/stage/overlap.js";
 
 const TOKEN = { id: 1, q: 0.5, p: 0.25, draft_top: [[1, 0.5], [2, 0.25]], target_top: [[3, 0.5], [1, 0.25]] };
 
@@ -32,3 +33,14 @@ const CASES = [
   ["an unknown q that may be above p", { q: undefined, mostQ: 0.4, p: 0.3 }, [["unknown", 0, 0.3], ["p", 0, 0.3]]],
 ];
 for (const [name, row, parts] of CASES) test(`the parts of a bar: ${name}`, () => assert.deepEqual(partsOf(row), parts));
+
+test("lesson 4 gives the figures of its example", () => {
+  const html = readFileSync(new URL("../../../specdemo/ui/static/learn/lessons.html", import.meta.url), "utf8");
+  const percent = (share) => `${Math.round(100 * share)}%`;
+  const rest = EXAMPLE.map(({ name, p, q }) => [name, Math.max(0, p - q)]);
+  const mass = rest.reduce((sum, [, more]) => sum + more, 0);
+  const shares = rest.filter(([, more]) => more).sort((a, b) => b[1] - a[1]).map(([name, more]) => `“${name}” (${percent(more / mass)})`);
+  assert.ok(html.includes(`the random number ${EXAMPLE_U} times`));
+  assert.ok(html.includes(`is rejected, and ${shares.join(" or ")} takes its place`));
+  assert.ok(html.includes(`the common part is ${percent(1 - mass)}:`));
+});
