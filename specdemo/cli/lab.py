@@ -58,18 +58,18 @@ def run(options: argparse.Namespace) -> int:
         require_writable(options.out)
     check_pair(options)
     check_cluster(options)
-    from specdemo.lab.experiments import measure_plan, measure_setting, plan_experiment
+    from specdemo.lab.experiments import measure_experiment, measure_setting, plan_experiment
 
     if options.cluster:
         planned = partial(plan_experiment, options.experiment, request=request, prompts=prompts)
         with replicas_of(options) as group:
-            plan = next(group.all([planned]))
-            points = group.all([partial(measure_setting, setting=setting) for setting in plan.settings])
-            _print_points(points, {**plan.about, **group.facts}, options.out)
+            experiment = next(group.all([planned]))
+            points = group.all([partial(measure_setting, setting=setting) for setting in experiment.settings])
+            _print_points(points, {**experiment.about, **group.facts}, options.out)
     else:
         pair = loaded_pair(options)
-        plan = plan_experiment(options.experiment, pair, request, prompts)
-        _print_points(measure_plan(pair, plan), plan.about, options.out)
+        experiment = plan_experiment(options.experiment, pair, request, prompts)
+        _print_points(measure_experiment(pair, experiment), experiment.about, options.out)
     return 0
 
 

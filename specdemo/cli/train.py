@@ -60,10 +60,10 @@ def run(options: argparse.Namespace) -> int:
     parse_config({"prompt": "-", "seed": options.seed})
     require_writable_folder(options.out)
     check_models(options)
-    from specdemo.training.budget import Plan
+    from specdemo.training.budget import TrainingPlan
     from specdemo.training.stages import train
 
-    plan = Plan(
+    plan = TrainingPlan(
         target=options.target,
         kind=options.kind,
         steps=options.steps,

@@ -12,7 +12,7 @@ from specdemo.records.limits import MAX_K
 from specdemo.records.theory import best_round, tokens_by_length
 from specdemo.records.trace import AUTO, Calibration
 
-MEMORY = 20.0  # after this many rounds, the weight of an observation has fallen to 1/e
+FADING_ROUNDS = 20.0  # after this many rounds, the weight of an observation has fallen to 1/e
 PRIOR_RATE = 0.5
 PRIOR_WEIGHT = 4.0  # number of observations that a prior rate counts for; it fades like their weight
 LASTING_WEIGHT = 0.5  # an additional weight of a prior, in observations, that never fades
@@ -120,7 +120,7 @@ class _Rate:
         return (self._sum * keep + prior * lasting) / (self._count * keep + lasting)
 
     def _keep(self, now: int) -> float:
-        return math.exp((self._round - now) / MEMORY)
+        return math.exp((self._round - now) / FADING_ROUNDS)
 
 
 class _Planner(DraftLength):

@@ -5,7 +5,7 @@ from collections import deque
 
 from specdemo.records.trace import Calibration
 
-MEMORY = 7  # number of values of each cost
+KEPT = 7  # number of values of each cost
 
 
 class RunningCosts:
@@ -13,7 +13,7 @@ class RunningCosts:
 
     A calibration is short and the machine may be busy: one measured c was 55 times too high. On a shared
     machine, a disturbed round takes too long and almost never too short, and not all parts of a round need be
-    disturbed. Each cost is therefore the value a third of the way up in the last ``MEMORY``, about that of an
+    disturbed. Each cost is therefore the value a third of the way up in the last ``KEPT``, about that of an
     undisturbed machine. (Next to two busy processes, a third gave more tokens per second than a quarter.) A
     calibrated c that is too high is replaced after one round of drafts.
     """
@@ -51,11 +51,11 @@ class RunningCosts:
 
 
 class _LowNumber:
-    """The number a third of the way up in the last ``MEMORY``; an estimate counts as the first ``weight``."""
+    """The number a third of the way up in the last ``KEPT``; an estimate counts as the first ``weight``."""
 
     def __init__(self, estimate: float, weight: int):
         self.value = estimate
-        self._last = deque([estimate] * weight, maxlen=MEMORY)
+        self._last = deque([estimate] * weight, maxlen=KEPT)
 
     def add(self, number: float) -> None:
         self._last.append(number)

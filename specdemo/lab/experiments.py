@@ -72,7 +72,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Experiment:
     """An experiment, checked as a whole before anything is measured."""
 
     name: str
@@ -89,7 +89,7 @@ class Plan:
 
 def plan_experiment(
     name: str, pair: Pair, request: Request | None = None, prompts: Sequence[Prompt] | None = None
-) -> Plan:
+) -> Experiment:
     """Plan one of ``points.EXPERIMENTS`` or one contrast; raise ``UserError`` if it cannot run.
 
     ``request`` has settings of all runs, except those that the experiment varies. Contrasts use only
@@ -102,7 +102,7 @@ def plan_experiment(
     if name == THROUGHPUT:
         require_draft_model(pair)
         k = require_batch_length(request.get("k", k))
-        return Plan(name, title, axis, (), k, about)
+        return Experiment(name, title, axis, (), k, about)
     if name in SWEEPS:
         settings, axis = _sweep_settings(name, pair, request, prompts), AXES.get(name, "")
     elif contrasts:
@@ -112,19 +112,19 @@ def plan_experiment(
     configs = [config for setting in settings for config in setting.configs]
     about["prompts"] = list(dict.fromkeys(config.prompt for config in configs))
     about |= {"max_new_tokens": configs[0].max_new_tokens, "seed": configs[0].seed}
-    return Plan(name, title, axis, tuple(settings), k, about)
+    return Experiment(name, title, axis, tuple(settings), k, about)
 
 
-def measure_plan(pair: Pair, plan: Plan, stop: Stop = never) -> Iterator[Point]:
-    """Yield each point of a plan when it is measured; ``stop`` is called once per round."""
-    if plan.name == THROUGHPUT:
+def measure_experiment(pair: Pair, experiment: Experiment, stop: Stop = never) -> Iterator[Point]:
+    """Yield each point of an experiment when it is measured; ``stop`` is called once per round."""
+    if experiment.name == THROUGHPUT:
         # The theory assumes the draft model's acceptance rate on a few built-in prompts.
-        configs = configs_for(pair, builtin_prompts(PROMPTS), {"k": plan.k, "drafter": DRAFT_MODEL})
+        configs = configs_for(pair, builtin_prompts(PROMPTS), {"k": experiment.k, "drafter": DRAFT_MODEL})
         point = measure_setting(pair, Setting(None, "", configs), stop)
         if isinstance(point, SweepPoint) and point.alpha is not None:
-            yield from measure_batches(pair, plan.k, point.alpha, stop=stop)
+            yield from measure_batches(pair, experiment.k, point.alpha, stop=stop)
         return
-    for setting in plan.settings:
+    for setting in experiment.settings:
         point = measure_setting(pair, setting, stop)
         if point is None:
             return

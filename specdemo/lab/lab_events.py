@@ -15,7 +15,7 @@ from typing import Any
 from specdemo.bench.prompts import Prompt, builtin_prompts
 from specdemo.charts.style import Themed
 from specdemo.lab.charts import contrast_chart, sweep_chart, throughput_chart
-from specdemo.lab.experiments import Plan, by_category, measure_plan, plan_experiment
+from specdemo.lab.experiments import Experiment, by_category, measure_experiment, plan_experiment
 from specdemo.lab.lab_request import LabRequest
 from specdemo.lab.points import (
     CATEGORY,
@@ -36,31 +36,31 @@ from specdemo.records.limits import UserError
 
 def lab_events(pair: Pair, request: LabRequest, stop: Stop) -> Iterator[Event]:
     """Measure an experiment and yield its events; if it fails, ``end`` comes before the error."""
-    plan = plan_experiment(request.experiment, pair, request.settings, _prompts(request))
+    experiment = plan_experiment(request.experiment, pair, request.settings, _prompts(request))
     yield {
         "type": "experiment",
-        "name": plan.name,
-        "title": plan.title,
-        "axis": plan.axis,
-        "expected": plan.expected,
-        "about": plan.about,
+        "name": experiment.name,
+        "title": experiment.title,
+        "axis": experiment.axis,
+        "expected": experiment.expected,
+        "about": experiment.about,
     }
     points: list[Point] = []
     try:
-        for point in measure_plan(pair, plan, stop):
+        for point in measure_experiment(pair, experiment, stop):
             points.append(point)
             yield {
                 "type": "point",
                 "point": point.row(),
                 "done": len(points),
-                "expected": plan.expected,
+                "expected": experiment.expected,
                 "outcome": _outcome(points),
-                "chart": _chart(plan, points),
+                "chart": _chart(experiment, points),
             }
     except UserError:
-        yield _end("failed", plan, points)
+        yield _end("failed", experiment, points)
         raise
-    yield _end("stopped" if len(points) < plan.expected else "complete", plan, points)
+    yield _end("stopped" if len(points) < experiment.expected else "complete", experiment, points)
 
 
 def _prompts(request: LabRequest) -> list[Prompt]:
@@ -81,19 +81,19 @@ def _outcome(points: Sequence[Point]) -> dict[str, Any] | None:
     return outcome(helping.point, latest.point)._asdict()
 
 
-def _chart(plan: Plan, points: Sequence[Any]) -> Themed | None:
-    if plan.name in SWEEPS:
-        spots = [(setting.x, setting.label) for setting in plan.settings]
-        return sweep_chart(points, plan.title, plan.axis, spots)
-    if plan.name == THROUGHPUT:
+def _chart(experiment: Experiment, points: Sequence[Any]) -> Themed | None:
+    if experiment.name in SWEEPS:
+        spots = [(setting.x, setting.label) for setting in experiment.settings]
+        return sweep_chart(points, experiment.title, experiment.axis, spots)
+    if experiment.name == THROUGHPUT:
         return throughput_chart(points)
-    return contrast_chart(points) if plan.name == CONTRASTS else None
+    return contrast_chart(points) if experiment.name == CONTRASTS else None
 
 
-def _end(finish: str, plan: Plan, points: Sequence[Point]) -> Event:
-    whole = f"{len(points)} of {plan.expected}"
+def _end(finish: str, experiment: Experiment, points: Sequence[Point]) -> Event:
+    whole = f"{len(points)} of {experiment.expected}"
     sentences = {
-        "complete": f"All {plan.expected} points are measured.",
+        "complete": f"All {experiment.expected} points are measured.",
         "stopped": f"Stopped; {whole} points are measured.",
         "failed": f"Ended early; {whole} points are measured.",
     }
@@ -102,5 +102,5 @@ def _end(finish: str, plan: Plan, points: Sequence[Point]) -> Event:
         "finish": finish,
         "sentence": sentences[finish],
         "csv": points_csv(points),
-        "json": points_json(points, plan.about),
+        "json": points_json(points, experiment.about),
     }

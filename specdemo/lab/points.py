@@ -114,7 +114,7 @@ class ThroughputPoint:
 Point = SweepPoint | ContrastPoint | ThroughputPoint
 
 
-class Outcome(NamedTuple):
+class ContrastResult(NamedTuple):
     kind: str  # "expected", "close" or "unexpected"
     text: str
 
@@ -123,18 +123,20 @@ CLOSE = 1.1
 """Two speedups with a smaller ratio count as equal: identical runs on a busy machine can differ so much."""
 
 
-def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
+def outcome(helps: SweepPoint, hurts: SweepPoint) -> ContrastResult:
     """Compare the speedup of the side that should help with that of the side that should hurt."""
     if helps.speedup is None or hurts.speedup is None:
-        return Outcome("close", "No result: a speedup is missing.")
+        return ContrastResult("close", "No result: a speedup is missing.")
     if helps.disturbed or hurts.disturbed:
-        return Outcome("close", "No result: other work disturbed the runs. Measure again.")
+        return ContrastResult("close", "No result: other work disturbed the runs. Measure again.")
     ratio = helps.speedup / hurts.speedup
     if max(ratio, 1 / ratio) < CLOSE:
-        return Outcome("close", "Too close to tell: the two speedups differ by less than 10%.")
+        return ContrastResult("close", "Too close to tell: the two speedups differ by less than 10%.")
     if ratio < 1:
-        return Outcome("unexpected", f"Not as expected: the second side is {1 / ratio:.1f} times as fast.")
-    return Outcome("expected", f"As expected: the first side is {ratio:.1f} times as fast.")
+        return ContrastResult(
+            "unexpected", f"Not as expected: the second side is {1 / ratio:.1f} times as fast."
+        )
+    return ContrastResult("expected", f"As expected: the first side is {ratio:.1f} times as fast.")
 
 
 def points_csv(points: Sequence[Point]) -> str:

@@ -10,7 +10,7 @@ from specdemo.records.figures import Totals
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE
 
 MARGIN = 0.1  # relative difference in speed of two identical runs on a busy machine
-UNEVEN = 0.2  # relative difference from ``Outcome.typical`` above which other work disturbed the run
+UNEVEN = 0.2  # relative difference from ``SideResult.typical`` above which other work disturbed the run
 STEADY = 0.02  # maximum change of α that counts as unchanged; α does not depend on timing
 # The change of α that counts as a rise or fall, and the margin around it in which no option is chosen.
 ALPHA_SHIFT, ALPHA_MARGIN = 0.08, 0.03
@@ -18,7 +18,7 @@ LOST = 0.8  # ratio of the speedups above which S stays within a fifth
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SideResult:
     totals: Totals
     ids: Mapping[str, Sequence[int]]
     """Lane -> its output token ids."""
@@ -40,7 +40,7 @@ class Outcome:
         return not even or (tau is not None and measured > tau * (1 + MARGIN))
 
     @property
-    def undisturbed(self) -> "Outcome":
+    def undisturbed(self) -> "SideResult":
         """The same outcome, with its speedup taken at face value."""
         return replace(self, typical=None)
 
@@ -61,18 +61,18 @@ def band(value: float | None, edges: Sequence[float], margin: float = MARGIN) ->
     return bisect_left(edges, value)
 
 
-def five(_alone: Outcome, drafted: Outcome) -> int | None:
+def five(_alone: SideResult, drafted: SideResult) -> int | None:
     if drafted.totals.alpha_compared != 1.0:
         return None
     return {1: 0, 2: 1, 4: 2, 5: 3}.get(drafted.totals.passes)
 
 
-def noise(_plain: Outcome, noisy: Outcome) -> int | None:
+def noise(_plain: SideResult, noisy: SideResult) -> int | None:
     faster = band(noisy.speedup, (1.0,))
     return None if faster is None else (2 if noisy.same(SPECULATIVE) else 0) + (1 - faster)
 
 
-def cost(plain: Outcome, slow: Outcome) -> int | None:
+def cost(plain: SideResult, slow: SideResult) -> int | None:
     shift = _difference(plain.totals.alpha_compared, slow.totals.alpha_compared)
     kept = band(_ratio(plain.speedup, slow.speedup), (LOST,))
     if shift is None or kept is None or shift > STEADY:
@@ -80,12 +80,12 @@ def cost(plain: Outcome, slow: Outcome) -> int | None:
     return (1 if shift < -STEADY else 0) + (0 if kept else 2)
 
 
-def length(short: Outcome, long: Outcome) -> int | None:
+def length(short: SideResult, long: SideResult) -> int | None:
     found = band(_ratio(short.speedup, long.speedup), (1.0, 2.0))
     return None if found is None else 2 - found
 
 
-def temperature(greedy: Outcome, sampled: Outcome) -> int | None:
+def temperature(greedy: SideResult, sampled: SideResult) -> int | None:
     shift = _difference(greedy.totals.alpha_compared, sampled.totals.alpha_compared)
     if shift is None or abs(abs(shift) - ALPHA_SHIFT) <= ALPHA_MARGIN:
         return None
@@ -94,18 +94,18 @@ def temperature(greedy: Outcome, sampled: Outcome) -> int | None:
     return 0 if shift > 0 else 2
 
 
-def alone(_target: Outcome, draft: Outcome) -> int | None:
+def alone(_target: SideResult, draft: SideResult) -> int | None:
     totals = draft.totals
     faster = band(_ratio(totals.baseline_tokens_per_s, totals.draft_alone_tokens_per_s), (1.0,))
     return None if faster is None else (0 if draft.same(DRAFT) else 2) + (1 - faster)
 
 
-def chance(rejection: Outcome, shared: Outcome) -> int:
+def chance(rejection: SideResult, shared: SideResult) -> int:
     same = rejection.same(SPECULATIVE), shared.same(SPECULATIVE)
     return [(False, False), (True, True), (False, True), (True, False)].index(same)
 
 
-def copies(edited: Outcome, invented: Outcome) -> int | None:
+def copies(edited: SideResult, invented: SideResult) -> int | None:
     # The margin is small because τ does not depend on timing.
     found = band(_ratio(edited.totals.tau, invented.totals.tau), (0.9, 1.1), margin=0.02)
     return None if found is None else (0, 2, 1)[found]

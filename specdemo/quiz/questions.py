@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from specdemo.bench.prompts import Prompt
 from specdemo.lab.conditions import NONE, Ablation
 from specdemo.quiz import judging
-from specdemo.quiz.judging import MARGIN, Outcome
+from specdemo.quiz.judging import MARGIN, SideResult
 from specdemo.records.limits import MAX_K
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Mode, Rule
 
@@ -24,7 +24,7 @@ WRONG_TEXT = (
 
 class Figure(NamedTuple):
     label: str
-    read: Callable[[Outcome], float | None]
+    read: Callable[[SideResult], float | None]
     pattern: str  # of ``str.format``
 
 
@@ -51,7 +51,7 @@ class Question:
     setup: str  # of the runs
     options: tuple[Option, ...]
     sides: tuple[QuizSide, QuizSide]  # in the order of measurement
-    decide: Callable[[Outcome, Outcome], int | None]
+    decide: Callable[[SideResult, SideResult], int | None]
     """Return the index of the option that the outcomes support, or None."""
     undecided: str = TOO_CLOSE  # shown if ``decide`` returns None although no run was disturbed
 

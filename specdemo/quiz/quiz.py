@@ -10,7 +10,7 @@ from specdemo.lab.ablated_lanes import ablated_lanes, require_draft_model
 from specdemo.lab.conditions import NONE
 from specdemo.lab.experiments import Setting, configs_for
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.quiz.judging import Outcome
+from specdemo.quiz.judging import SideResult
 from specdemo.quiz.questions import DISTURBED, SPEEDUP, Question
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError, show
@@ -48,7 +48,7 @@ def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never)
     """
     settings = settings_of(pair, question)
     yield start_event(number, question, f"{pair.place}, {pair.precision}")
-    outcomes: list[Outcome] = []
+    outcomes: list[SideResult] = []
     for index, setting in enumerate(settings):
         first, (config,) = settings[0], setting.configs
         if index and (setting.configs, setting.ablation) == (first.configs, first.ablation):
@@ -76,7 +76,7 @@ def start_event(number: int, question: Question, place: str) -> Event:
     return {"type": "question", "question": number, "name": question.name, "place": place}
 
 
-def side_event(number: int, question: Question, index: int, outcome: Outcome) -> Event:
+def side_event(number: int, question: Question, index: int, outcome: SideResult) -> Event:
     side, figures = question.sides[index], []
     for label, read, pattern in side.figures:
         value = read(outcome)
@@ -87,7 +87,7 @@ def side_event(number: int, question: Question, index: int, outcome: Outcome) ->
     return {"type": "side", "question": number, "index": index, "label": side.label, "figures": figures}
 
 
-def verdict_event(number: int, question: Question, first: Outcome, second: Outcome) -> Event:
+def verdict_event(number: int, question: Question, first: SideResult, second: SideResult) -> Event:
     chosen = question.decide(first, second)
     if chosen is not None:
         why = question.options[chosen].why
@@ -98,7 +98,7 @@ def verdict_event(number: int, question: Question, first: Outcome, second: Outco
     return {"type": "verdict", "question": number, "option": chosen, "why": why}
 
 
-def _outcome(run: PairedRun) -> Outcome:
+def _outcome(run: PairedRun) -> SideResult:
     trusted = spread(run.rounds)
     ids = {lane: Lane(tuple(rounds)).ids for lane, rounds in run.rounds.items()}
-    return Outcome(run.totals, ids, trusted and trusted.typical)
+    return SideResult(run.totals, ids, trusted and trusted.typical)

@@ -25,7 +25,7 @@ now = time.monotonic
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """The settings of a training. A resumed training must have the same settings."""
 
     target: str  # ``built-in``, a hub id, or a folder
@@ -52,7 +52,7 @@ class Plan:
         return None if self.minutes is None else 60 * self.minutes * share
 
 
-def check_plan(plan: Plan, work: Path, resume: bool) -> None:
+def check_plan(plan: TrainingPlan, work: Path, resume: bool) -> None:
     """Check that ``work`` has no training, or one with the same plan that is to be resumed."""
     path = work / PLAN
     if not path.exists():
@@ -75,7 +75,7 @@ def check_plan(plan: Plan, work: Path, resume: bool) -> None:
         )
 
 
-def save_plan(plan: Plan, work: Path) -> None:
+def save_plan(plan: TrainingPlan, work: Path) -> None:
     work.mkdir(parents=True, exist_ok=True)
     (work / PLAN).write_text(json.dumps(asdict(plan), indent=1) + "\n", encoding="utf-8")
 

@@ -14,7 +14,7 @@ from specdemo.pairs.load import assemble_pair
 from specdemo.pairs.sources import NONE, Sources
 from specdemo.records.drafter_kinds import DRAFT_MODEL, FEATURE_DRAFT, KINDS, N_GRAM
 from specdemo.records.limits import parse_config
-from specdemo.training.budget import Plan, StageClock
+from specdemo.training.budget import StageClock, TrainingPlan
 from specdemo.training.distil import LOG
 from specdemo.training.training_prompts import PoolPrompt, mode_for
 
@@ -72,7 +72,7 @@ def evaluate_draft(
     return {**names, **medians, "identical": identical, "prompts": len(found)}
 
 
-def write_card(plan: Plan, facts: dict[str, Any], out: Path) -> None:
+def write_card(plan: TrainingPlan, facts: dict[str, Any], out: Path) -> None:
     """Write the model card, ``README.md``, next to the weights."""
     title, description = TITLES[plan.kind]
     if "entries" in facts:

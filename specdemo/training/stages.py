@@ -27,7 +27,7 @@ from specdemo.training.budget import (
     N_GRAM,
     PLAN,
     WRITING_SHARE,
-    Plan,
+    TrainingPlan,
     check_plan,
     now,
     save_plan,
@@ -54,7 +54,7 @@ TARGET_STEPS, MIN_BATCH, BATCH_UNIT = 200, 512, 256
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of glibc's ``mallopt``
 
 
-def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
+def train(plan: TrainingPlan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
     """Run every stage that is not finished yet, and return the figures of the draft."""
     _keep_freed_memory()
     try:
@@ -81,7 +81,7 @@ def _keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, -1)
 
 
-def _run_stages(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
+def _run_stages(plan: TrainingPlan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
     begun, work = now(), out / "work"
     check_plan(plan, work, resume)
     # Find damaged files of an interrupted training before anything is loaded.
@@ -128,7 +128,7 @@ def _run_stages(plan: Plan, out: Path, device: str | None, resume: bool) -> dict
 
 
 def _text_writer(
-    plan: Plan, path: str, place: torch.device, work: Path
+    plan: TrainingPlan, path: str, place: torch.device, work: Path
 ) -> tuple[PreTrainedModel, tuple[int, ...]]:
     """Return the target in the fastest precision for text, and the layers whose states are saved."""
     precision = batch_precision(place)
@@ -144,14 +144,14 @@ def _text_writer(
     return target, taps
 
 
-def _student(plan: Plan, target: PreTrainedModel, id_map: torch.Tensor) -> Student:
+def _student(plan: TrainingPlan, target: PreTrainedModel, id_map: torch.Tensor) -> Student:
     """Return the draft with which the training starts; a new draft has the vocabulary ``id_map``."""
     if plan.start is not None:
         return load_student(Path(plan.start), plan.kind, target)
     return new_student(plan.kind, target, plan.layers, id_map.to(target.device), plan.seed)
 
 
-def _distil(plan: Plan, path: str, place: torch.device, out: Path) -> dict[str, Any]:
+def _distil(plan: TrainingPlan, path: str, place: torch.device, out: Path) -> dict[str, Any]:
     text = read_text(out / "work" / "text")
     tokens = sum(len(item.output) for item in text)
     _check_size(plan, tokens)
@@ -165,7 +165,7 @@ def _distil(plan: Plan, path: str, place: torch.device, out: Path) -> dict[str, 
     return {**asdict(quality), **head, "tokens": tokens, "training_precision": recipe.precision}
 
 
-def _recipe(plan: Plan, place: torch.device, tokens: int, spent: float) -> Recipe:
+def _recipe(plan: TrainingPlan, place: torch.device, tokens: int, spent: float) -> Recipe:
     """Return the hyperparameters for ``tokens`` tokens of text, which took ``spent`` seconds to prepare."""
     batch_tokens, warmup_steps, seconds = BATCH_TOKENS, Recipe.warmup_steps, None
     if plan.minutes is not None:
@@ -189,7 +189,7 @@ def _recipe(plan: Plan, place: torch.device, tokens: int, spent: float) -> Recip
     )
 
 
-def _count(plan: Plan, path: str, given: list[WrittenText] | None, out: Path) -> dict[str, Any]:
+def _count(plan: TrainingPlan, path: str, given: list[WrittenText] | None, out: Path) -> dict[str, Any]:
     written = read_text(out / "work" / "text") if given is None else []
     texts = given or [WrittenText(item.ids.numpy(), item.start + 1) for item in written]
     _check_size(plan, sum(len(text.own) for text in texts))
@@ -199,7 +199,7 @@ def _count(plan: Plan, path: str, given: list[WrittenText] | None, out: Path) ->
     return {**figures, "training_precision": "none, the text is counted"}
 
 
-def _check_size(plan: Plan, tokens: int) -> None:
+def _check_size(plan: TrainingPlan, tokens: int) -> None:
     """Raise ``UserError`` if ``--minutes`` gave too little text; print a note if the draft will be poor."""
     if plan.minutes is None or plan.text is not None or tokens >= GOOD_TOKENS:
         return

@@ -16,7 +16,7 @@ from specdemo.bench.overlap import measure_overlap
 from specdemo.bench.peers import PeerBench
 from specdemo.bench.prompts import Prompt, Settings, builtin_prompts, read_prompts
 from specdemo.engine.speculate import never
-from specdemo.lab.experiments import measure_plan, plan_experiment
+from specdemo.lab.experiments import measure_experiment, plan_experiment
 from specdemo.pairs.lanes import Lanes
 from specdemo.proof.proof_events import proof_events
 from specdemo.proof.proof_request import parse_proof
@@ -221,11 +221,11 @@ def proof(kind):
 
 def lab(pair, _):
     request = {"max_new_tokens": 4, "drafter": "draft-model"}
-    return list(measure_plan(pair, plan_experiment("category", pair, request, CHATS)))
+    return list(measure_experiment(pair, plan_experiment("category", pair, request, CHATS)))
 
 
 def contrasts(pair, _):
-    return list(measure_plan(pair, plan_experiment("contrasts", pair, {"max_new_tokens": 4})))
+    return list(measure_experiment(pair, plan_experiment("contrasts", pair, {"max_new_tokens": 4})))
 
 
 def quiz(pair, _):

@@ -172,7 +172,7 @@ def test_an_interrupt_before_the_first_point_leaves_the_old_table(tmp_path, monk
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specdemo.lab.experiments.measure_plan", interrupt)
+    monkeypatch.setattr("specdemo.lab.experiments.measure_experiment", interrupt)
     out = tmp_path / "table.csv"
     out.write_text("old")
     assert main(["lab", "draft-length", "--limit", "1", "--out", str(out)]) == 130

@@ -20,7 +20,7 @@ from helpers.replay import Event, proved, recorded
 from helpers.tiny import tiny_pair
 from helpers.waiting import PATIENCE_S, until
 
-from specdemo.lab.experiments import Plan
+from specdemo.lab.experiments import Experiment
 from specdemo.lab.lab_events import lab_events
 from specdemo.lab.lab_request import LabRequest
 from specdemo.lab.points import ContrastPoint, Point, SweepPoint, ThroughputPoint
@@ -30,7 +30,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.play.class_drafts import ClassRequest, class_judged
 from specdemo.play.game import MODEL, ONE, TurnEvents, TurnRequest
 from specdemo.proof.proof_request import Proof, ProofRequest
-from specdemo.quiz.judging import Outcome
+from specdemo.quiz.judging import SideResult
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import side_event, start_event, verdict_event
 from specdemo.records.figures import Totals
@@ -94,12 +94,12 @@ def edited_by_target(draft: str, written: int) -> Round:
     return Round(0, written, drafted, own, 0.0, 0.0, 0.0, finish=finish, drafted_by="scripted")
 
 
-def planted(same: bool = True, **figures: Any) -> Outcome:
+def planted(same: bool = True, **figures: Any) -> SideResult:
     """Return a quiz outcome with these totals; ``same`` is whether all lanes agree."""
     totals = recorded("greedy")[-1]["totals"] | {"alpha_compared": 0.5, "speedup": 1.5} | figures
     other = [1, 2, 3, 4] if same else [1, 2, 9, 9]
     ids = {BASELINE: [1, 2, 3, 4], SPECULATIVE: other, DRAFT: other}
-    return Outcome(Totals(**totals), ids, totals["speedup"])
+    return SideResult(Totals(**totals), ids, totals["speedup"])
 
 
 @cache
@@ -107,13 +107,14 @@ def _tiny_pair() -> Pair:
     return tiny_pair()
 
 
-def planted_points(plan: Plan) -> Iterator[Point]:
-    """Yield the points of a plan with made-up figures; the speedup falls from 1.9 by 12 % a point."""
-    if not plan.settings:
+def planted_points(experiment: Experiment) -> Iterator[Point]:
+    """Yield the points of an experiment with made-up figures; the speedup falls from 1.9 by 12 % a point."""
+    if not experiment.settings:
         yield from (
-            ThroughputPoint(rows, plan.k, 0.6, 1.0, 1.5, 1.5, 0.1, 2 / rows, 50.0, 60.0) for rows in ROWS
+            ThroughputPoint(rows, experiment.k, 0.6, 1.0, 1.5, 1.5, 0.1, 2 / rows, 50.0, 60.0)
+            for rows in ROWS
         )
-    for place, setting in enumerate(plan.settings):
+    for place, setting in enumerate(experiment.settings):
         speedup = 1.9 * 0.88**place
         spread = (1, speedup, speedup - 0.1, speedup + 0.1, 50 * speedup, 50.0)
         point = SweepPoint(setting.x, setting.label, *spread, 0.6, 2.2, 0.1, 1.1, speedup, speedup, True)
@@ -126,8 +127,8 @@ _PATCHING = Lock()
 
 def lab_events_of(request: LabRequest, count: int | None = None) -> list[Event]:
     """Return the events of an experiment that ended after ``count`` made-up points; None measures all."""
-    measure = "specdemo.lab.lab_events.measure_plan"
-    with _PATCHING, patch(measure, lambda _, plan, stop: islice(planted_points(plan), count)):
+    measure = "specdemo.lab.lab_events.measure_experiment"
+    with _PATCHING, patch(measure, lambda _, experiment, stop: islice(planted_points(experiment), count)):
         return list(lab_events(_tiny_pair(), request, lambda: False))
 
 
@@ -154,7 +155,7 @@ class StandIn:
         self.ended = False
         self.requests: list[Mapping[str, Any]] = []
         self.proof: list[Event] | None = None
-        self.outcomes: dict[str, tuple[Outcome, Outcome]] = {}
+        self.outcomes: dict[str, tuple[SideResult, SideResult]] = {}
 
     def events(
         self, kind: JobKind, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None

@@ -72,7 +72,7 @@ def test_stopped_or_failed_experiment_keeps_its_points(pair, monkeypatch):
         yield POINT
         raise UserError("Broken; mend it.")
 
-    monkeypatch.setattr(specdemo.lab.lab_events, "measure_plan", faulty)
+    monkeypatch.setattr(specdemo.lab.lab_events, "measure_experiment", faulty)
     failing = events(pair, experiment=DRAFT_COST)
     *before, end = itertools.islice(failing, 3)
     with pytest.raises(UserError, match="Broken"):

@@ -20,10 +20,10 @@ from specdemo.lab.experiments import (
     NOISES,
     REPEATS,
     TEMPERATURES,
-    Plan,
+    Experiment,
     Setting,
     configs_for,
-    measure_plan,
+    measure_experiment,
     measure_setting,
     plan_experiment,
 )
@@ -87,7 +87,7 @@ def planned(pair, name, request=SHORT, prompts=PROMPTS):
 @pytest.mark.parametrize("asked", [5, 60])
 def test_stopped_sweep_keeps_its_finished_points(pair, asked):
     calls = iter(range(asked))
-    points = list(measure_plan(pair, planned(pair, DRAFT_LENGTH), lambda: next(calls, None) is None))
+    points = list(measure_experiment(pair, planned(pair, DRAFT_LENGTH), lambda: next(calls, None) is None))
     assert [point.x for point in points] == list(range(1, len(points) + 1))
     assert all(point.runs == 2 and point.identical for point in points)
     assert len(points) + 1 < MAX_K and (points or asked == 5)
@@ -97,8 +97,8 @@ def test_sweep_has_the_same_figures_as_the_bench(pair, tmp_path):
     bench = Bench(PROMPTS, Settings([DRAFT_MODEL], [1, 3], [0.0], None, 10, 1, 0), tmp_path / "out.json")
     bench.run(pair)
     saved = json.loads((tmp_path / "out.json").read_text())
-    plan = planned(pair, DRAFT_LENGTH, {"max_new_tokens": 10})
-    points = {s.x: measure_setting(pair, s) for s in plan.settings if s.x in (1, 3, None)}
+    experiment = planned(pair, DRAFT_LENGTH, {"max_new_tokens": 10})
+    points = {s.x: measure_setting(pair, s) for s in experiment.settings if s.x in (1, 3, None)}
     for item in saved["summary"]:
         if item["category"] == "overall":
             point = points[item["k"]]
@@ -144,10 +144,12 @@ def test_a_pair_without_a_draft_model_omits_or_refuses_what_needs_one(pair):
     assert labels[0] == [DRAFT_MODEL, "prompt-lookup", "combined", "early-exit"]
     assert labels[1] == ["prompt-lookup", "early-exit"]
     assert planned(alone, DRAFT_LENGTH).settings[0].configs[0].drafter == "prompt-lookup"
-    plan = planned(alone, CONTRASTS)
-    assert [helps.contrast.name for helps, _ in sides(plan)] == [n for n in NAMES if n not in OF_THE_DRAFT]
-    last = replace(plan, settings=plan.settings[-2:])
-    assert [point.side for point in measure_plan(alone, last)] == [HELPS, HURTS]
+    experiment = planned(alone, CONTRASTS)
+    assert [helps.contrast.name for helps, _ in sides(experiment)] == [
+        n for n in NAMES if n not in OF_THE_DRAFT
+    ]
+    last = replace(experiment, settings=experiment.settings[-2:])
+    assert [point.side for point in measure_experiment(alone, last)] == [HELPS, HURTS]
     for name in (DRAFT_COST, "cheap-draft"):
         with pytest.raises(UserError, match="no draft model"):
             planned(alone, name)
@@ -180,8 +182,8 @@ def test_bad_settings_are_refused_before_the_first_run(pair, name, options, word
         planned(pair, name, **options)
 
 
-def sides(plan: Plan):
-    return zip(plan.settings[::2], plan.settings[1::2], strict=True)
+def sides(experiment: Experiment):
+    return zip(experiment.settings[::2], experiment.settings[1::2], strict=True)
 
 
 def test_sides_differ_only_in_the_condition(pair):
@@ -218,13 +220,13 @@ def test_point_of_a_batch_follows_from_its_pass_costs(pair):
 
 def test_batches_take_the_draft_models_acceptance_rate_and_stop_in_between(pair):
     stopped = False
-    plan = plan_experiment(THROUGHPUT, pair, {"k": 2})
-    running = measure_plan(pair, plan, lambda: stopped)
+    experiment = plan_experiment(THROUGHPUT, pair, {"k": 2})
+    running = measure_experiment(pair, experiment, lambda: stopped)
     first = next(running)
     own = configs_for(pair, builtin_prompts(USUAL_PROMPTS), {"k": 2, "drafter": DRAFT_MODEL})
     assert (first.rows, first.alpha) == (1, measure_setting(pair, Setting(None, "", own)).alpha)
     stopped = True
-    assert list(running) == [] == list(measure_plan(pair, plan, lambda: True))
+    assert list(running) == [] == list(measure_experiment(pair, experiment, lambda: True))
 
 
 @pytest.mark.slow
@@ -258,17 +260,22 @@ def test_terminal_line_has_the_figures_and_a_dash_for_undefined_ones():
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_runs_by_name_and_its_points_have_figures(pair, name):
-    plan = planned(pair, name)
-    assert plan.expected == {CONTRASTS: 16, THROUGHPUT: 5}.get(name) or len(AXES[name])
-    assert (plan.about["experiment"], plan.about["precision"]) == (name, "fp32")
-    assert plan.title == TITLES[name] and list(TITLES) == list(EXPERIMENTS)
+    experiment = planned(pair, name)
+    assert experiment.expected == {CONTRASTS: 16, THROUGHPUT: 5}.get(name) or len(AXES[name])
+    assert (experiment.about["experiment"], experiment.about["precision"]) == (name, "fp32")
+    assert experiment.title == TITLES[name] and list(TITLES) == list(EXPERIMENTS)
     if name not in SWEEPS:
-        assert next(measure_plan(pair, plan)).row()
+        assert next(measure_experiment(pair, experiment)).row()
         return
-    assert (plan.about["prompts"], plan.about["max_new_tokens"]) == ([p.prompt for p in PROMPTS], 8)
-    assert [setting.x for setting in plan.settings] == AXES[name]
-    ends = plan.settings[0], plan.settings[-1]
-    for setting, point in zip(ends, measure_plan(pair, replace(plan, settings=ends)), strict=True):
+    assert (experiment.about["prompts"], experiment.about["max_new_tokens"]) == (
+        [p.prompt for p in PROMPTS],
+        8,
+    )
+    assert [setting.x for setting in experiment.settings] == AXES[name]
+    ends = experiment.settings[0], experiment.settings[-1]
+    for setting, point in zip(
+        ends, measure_experiment(pair, replace(experiment, settings=ends)), strict=True
+    ):
         assert (point.x, point.label, point.runs) == (setting.x, setting.label, len(setting.configs))
         assert point.identical is (None if name == TEMPERATURE and point.x > 0 else True)
         assert 0 < point.speedup_q1 <= point.speedup <= point.speedup_q3

@@ -7,7 +7,7 @@ import pytest
 from helpers.tiny import tiny_pair
 
 from specdemo.pairs.lanes import Lanes
-from specdemo.quiz.judging import MARGIN, UNEVEN, Outcome, band
+from specdemo.quiz.judging import MARGIN, UNEVEN, SideResult, band
 from specdemo.quiz.questions import DISTURBED, QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events, settings_of, side_event, verdict_event
 from specdemo.records.figures import fold
@@ -20,18 +20,18 @@ EMPTY = fold({}, Rule.GREEDY, None)
 ALL_RIGHT = {"alpha_compared": 1.0, "baseline_passes": 5}
 
 
-def outcome(same: bool = True, **figures: float) -> Outcome:
+def outcome(same: bool = True, **figures: float) -> SideResult:
     """Return an outcome with these totals; ``same`` means that every lane wrote the target's tokens."""
     written = [5, 6, 7] if same else [5, 6, 8]
     ids = {BASELINE: [5, 6, 7], SPECULATIVE: written, DRAFT: written}
-    return Outcome(dataclasses.replace(EMPTY, **figures), ids, figures.get("speedup"))
+    return SideResult(dataclasses.replace(EMPTY, **figures), ids, figures.get("speedup"))
 
 
-def speed(value: float, alpha: float = 0.5, same: bool = True) -> Outcome:
+def speed(value: float, alpha: float = 0.5, same: bool = True) -> SideResult:
     return outcome(same, speedup=value, alpha_compared=alpha)
 
 
-def rates(draft: float, same: bool) -> Outcome:
+def rates(draft: float, same: bool) -> SideResult:
     return outcome(same, baseline_tokens_per_s=10.0, draft_alone_tokens_per_s=draft)
 
 
@@ -116,7 +116,7 @@ def test_a_band_has_its_margin_on_both_sides_of_an_edge():
 def test_tokens_are_compared_to_the_end_of_the_longer_text():
     one = outcome(same=False)
     assert (one.same(SPECULATIVE), one.share_same(SPECULATIVE)) == (False, pytest.approx(2 / 3))
-    short = Outcome(EMPTY, {BASELINE: [1, 2, 3, 4], SPECULATIVE: [1, 2]}, None)
+    short = SideResult(EMPTY, {BASELINE: [1, 2, 3, 4], SPECULATIVE: [1, 2]}, None)
     assert (short.same(SPECULATIVE), short.share_same(SPECULATIVE)) == (False, 0.5)
 
 

@@ -14,7 +14,7 @@ from specdemo.models import draft_files
 from specdemo.models.draft_files import load_weights, save_weights
 from specdemo.records.limits import UserError
 from specdemo.training import stages
-from specdemo.training.budget import Plan, save_plan
+from specdemo.training.budget import TrainingPlan, save_plan
 from specdemo.training.labelled_text import save_atomically
 
 
@@ -43,7 +43,7 @@ def test_a_damaged_file_of_a_training_is_named_before_anything_is_loaded(
 ):
     monkeypatch.setattr(stages, "chosen_device", lambda *_: pytest.fail("loaded"))
     work = tmp_path / "work"
-    save_plan(Plan("any", "model", 1, None, layers=1, head=200), work)
+    save_plan(TrainingPlan("any", "model", 1, None, layers=1, head=200), work)
     (work / "text").mkdir()
     save_atomically([], work / "text" / "text-00000.pt")
     save_atomically({}, work / "checkpoint.pt")
