@@ -44,8 +44,11 @@ def component(
         html_template=static_text(f"{PurePosixPath(module).parent}/{name}.html"),
         js_on_load=(
             f"const base = new URL('{PREFIX}/', document.baseURI);"
+            # A press before the module is there would be lost, and that of a form would load the page again.
+            "element.inert = true;"
             f"import(new URL('{module}', base))"
-            f".then((module) => module.{function}({{{given}}}));"
+            f".then((module) => module.{function}({{{given}}}))"
+            ".finally(() => { element.inert = false; });"
         ),
         apply_default_css=False,
         elem_id=name,

@@ -12,6 +12,9 @@ LANES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.cl
 
 
 def faults(page: Any) -> list[str]:
+    page.wait_for_function(
+        "!document.querySelector('.html-container > [inert]')"
+    )  # parts whose script is not there yet
     return page.evaluate(FAULTS)
 
 

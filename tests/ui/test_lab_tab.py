@@ -12,7 +12,7 @@ from helpers.accessible import assert_accessible
 from helpers.layout import faults
 from helpers.replay import RECORDING, recorded
 from helpers.visitor import WIDER, receive_run
-from playwright.sync_api import expect
+from playwright.sync_api import TimeoutError, expect
 
 from specdemo.lab.experiments import REPEATS, TEMPERATURES
 from specdemo.lab.lab_request import parse_lab
@@ -91,6 +91,22 @@ def test_a_sweep_grows_point_by_point_and_is_saved(open_lab, service):
     asked = {"experiment": "draft-cost", "max_new_tokens": 4, "prompts": 1}
     assert service.requests[-1].items() >= asked.items()
     assert page.locator("[data-start]:disabled").count() == 0
+
+
+def test_a_press_before_the_script_is_there_is_not_lost(open_page, service):
+    page, held = open_page(), []
+    page.route("**/lab/lab.js", lambda route: held.append(route))
+    page.reload()
+    page.click("#tab-lab-button")
+    page.evaluate("window.isFirst = true")
+    start = page.locator(f"{SWEEP} [data-start]")
+    expect(start).to_be_visible()
+    with pytest.raises(TimeoutError):
+        start.click(timeout=1000)  # it would load the page again
+    held[0].continue_()
+    start.click()
+    page.wait_for_selector(f"{SWEEP} [data-job]:is([data-state=running], [data-state=over])")
+    assert page.evaluate("window.isFirst") and service.requests
 
 
 def test_all_other_tabs_name_a_measurement_as_the_visitors_own(open_lab, service):

@@ -22,6 +22,7 @@ from helpers.waiting import until
 from playwright.sync_api import expect
 
 from specdemo.records.limits import UserError, parse_config
+from specdemo.ui.component import STATIC
 from specdemo.ui.controls import EXAMPLES
 from specdemo.ui.http.gradio_internals import stopped_counters
 
@@ -252,3 +253,11 @@ def test_repeat_measures_the_shown_run_several_times_and_the_next_run_once(open_
     expect(page.locator("#prompt textarea")).to_have_value("Another prompt")
     receive_run(page)
     assert requested(service, 3)["repeats"] == 1
+
+
+def test_no_form_of_a_template_loads_the_page_again_before_its_script_is_there():
+    texts = [path.read_text(encoding="utf-8") for path in STATIC.rglob("*.html")]
+    outside = [re.sub("<dialog.*?</dialog>", "", text, flags=re.DOTALL) for text in texts]
+    forms = [form for text in outside for form in re.findall("<form[^>]*>", text)]
+    assert len(forms) >= 9
+    assert [form for form in forms if 'method="dialog"' not in form] == []
