@@ -12,6 +12,7 @@ from helpers.accessible import assert_accessible
 from helpers.layout import faults
 from helpers.replay import RECORDING, recorded
 from helpers.visitor import WIDER, receive_run
+from helpers.waiting import until
 from playwright.sync_api import TimeoutError, expect
 
 from specdemo.lab.experiments import REPEATS, TEMPERATURES
@@ -106,7 +107,8 @@ def test_a_press_before_the_script_is_there_is_not_lost(open_page, service):
     held[0].continue_()
     start.click()
     page.wait_for_selector(f"{SWEEP} [data-job]:is([data-state=running], [data-state=over])")
-    assert page.evaluate("window.isFirst") and service.requests
+    until(lambda: service.requests)
+    assert page.evaluate("window.isFirst")
 
 
 def test_all_other_tabs_name_a_measurement_as_the_visitors_own(open_lab, service):
