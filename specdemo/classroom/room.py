@@ -103,8 +103,9 @@ class Room:
         follows this window from now on. If a message is refused, the messages before it remain processed. A
         message with a ``number`` is processed only once, even if it is sent several times.
 
-        Returns the number of ``students`` present, and the current ``question`` and ``game``. In both,
-        ``absent`` counts the answers or drafts of students who are not present.
+        Returns the number of ``students`` present, the current ``question`` and ``game``, and the time for
+        ``writing`` (see ``Games.time_left``). In ``question`` and ``game``, ``absent`` counts the answers or
+        drafts of students who are not present.
         """
         self._require_open()
         window = post.get("window")
@@ -124,6 +125,7 @@ class Room:
             "students": self.students.present,
             "question": {**question.for_teacher(), "absent": absent(question.answers)} if question else None,
             "game": {**game.for_teacher(), "absent": absent(game.drafts)} if game else None,
+            "writing": self.games.time_left(),
         }
 
     def summary(self) -> dict[str, Any]:

@@ -47,6 +47,8 @@ NO_STREAMS = "window.EventSource = class { close() {} }"
 """Simulates a proxy that holds back every stream."""
 TOLD = ".sd-asked-told"
 BODY_WIDER = WIDER.replace("main *", "body *")
+MAY_BREAK = """[...document.querySelectorAll('table, tr')]
+    .filter(part => getComputedStyle(part).breakInside !== 'avoid').map(part => part.innerText)"""
 DISMISS = """() => {
     // One step, because what an earlier test has dismissed may go at any moment.
     const parts = ['asked', 'game'].map(role => document.querySelector(`.sd-class [data-role=${role}]`));
@@ -316,11 +318,12 @@ def test_the_class_drafts_during_the_join_screen_and_everybody_sees_the_verdicts
     keyboard.wait_for_selector(".sd-game-form textarea")
     keyboard.focus(".sd-game-form textarea")
     keyboard.keyboard.type("nothing")  # sent when the time is over
-    expect(teacher.locator(".sd-game-count")).to_have_text("1 draft")
+    expect(teacher.locator(".sd-game-count b").first).to_have_text("1 draft")
+    expect(teacher.locator(".sd-game-clock")).to_have_text(re.compile(r"^[0-5] s$"))
     assert_join_screen_fills_the_window(teacher)
     for page in (phone, keyboard, teacher):
         expect(page.locator(".sd-game-results")).to_be_visible()
-    expect(teacher.locator(".sd-game-count")).to_have_text("2 drafts")
+    expect(teacher.locator(".sd-game-count")).to_have_text("2 drafts")  # and no time left
     expect(teacher.locator(".sd-game-best")).to_contain_text("Ana")
     expect(phone.locator(".sd-game-drafts").first.locator("b")).to_have_text("12 of 12")
     own = keyboard.locator(".sd-game-drafts").first.locator(".sd-token").evaluate_all(STATUSES)
@@ -484,6 +487,8 @@ def test_worksheet_and_plans_print_on_a_sheet_each_and_the_answer_key_on_two(ope
     paper.click("text=Answer key")
     expect(paper.locator(".blank > b").first).to_be_visible()
     assert_sheets(paper, 2)
+    paper.emulate_media(media="print")
+    assert paper.evaluate(MAY_BREAK) == []
 
 
 def assert_sheets(paper: Any, most: int) -> None:
