@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.browsing import in_every_font
+from helpers.http_visitor import PLAIN, served
 from helpers.pages import PATIENCE_MS, Pages, Visitors
 from helpers.replay import beginning, steady
 from helpers.stand_in import StandIn, planted
@@ -29,8 +30,11 @@ from helpers.visitor import (
 from helpers.waiting import until
 from playwright.sync_api import expect
 
+from specdemo.classroom.rooms import Rooms
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.trace import SPECULATIVE
+from specdemo.ui.http.class_routes import class_routes
+from specdemo.ui.page import build_page, launch_options
 
 COST = next(number for number, question in enumerate(QUESTIONS, 1) if question.name == "cost")
 RUN = beginning("greedy")
@@ -471,6 +475,29 @@ def test_a_student_can_look_elsewhere_and_return_and_keeps_the_run_after_the_end
     expect(phone.locator("[data-role=where]")).to_contain_text("The class has ended")
     assert plain_text(phone, SPECULATIVE)
     expect(teacher.locator(".sd-class-chip")).to_have_count(0)
+
+
+def test_a_class_on_the_servers_computer_has_its_address_in_the_network(patient_page, service):
+    network = ["http://192.0.2.7:7860", "http://192.0.2.8:7860"]
+    routes = class_routes(Rooms(), lambda: network)
+    for url in served(build_page(service), **launch_options(routes)):
+        page = patient_page()
+        page.goto(url)
+        go(page, "class")
+        reach = page.locator(".sd-class-none")
+        expect(reach).to_contain_text("Students will open 192.0.2.7:7860/class on their devices.")
+        expect(reach).to_contain_text("another address of this computer: http://192.0.2.8:7860/.")
+        expect(page.locator("[data-role=reach-local]")).to_be_hidden()
+        click(page, "Start a class")
+        press(page, "join-open")
+        screen = page.locator("[data-role=join-screen]")
+        expect(screen).to_contain_text("192.0.2.7:7860/class")
+        expect(screen.locator("[data-role=join-local]")).to_be_hidden()
+        code = page.text_content(".sd-class-code")
+        assert page.text_content(".sd-class-link") == f"http://192.0.2.7:7860/class/{code}"
+        asked = f"{url}specdemo-class/addresses"
+        assert PLAIN.get(asked).json() == {"addresses": network}
+        assert PLAIN.get(asked, headers={"Host": "192.0.2.7"}).json() == {"addresses": []}
 
 
 @in_every_font

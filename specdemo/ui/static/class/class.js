@@ -17,7 +17,7 @@ const IDLE_POST_MS = 500;
 const TIMEOUT_MS = 10_000;
 const LOST_MS = 7000; // without a reply for so long, the chip says that the connection is lost
 const CONFIRM_MS = 5000;
-const LOCAL_HOSTS = ["localhost", "127.0.0.1", "[::1]"];
+const LOCAL_HOSTS = ["localhost", "127.0.0.1", "[::1]", "0.0.0.0", "[::]"];
 const SECRET = "X-Class-Secret";
 const [NOT_FOUND, CONFLICT] = [404, 409];
 const REFUSED = [400, 413];
@@ -48,11 +48,8 @@ class ClassTab {
     this.games = new ClassGames(this.roles, openings, (message) => this.send(message), () => this.fetch(this.at("game")));
     for (const role of ["plan", "plan-again"]) this.roles[role].href = new URL("class/lesson-plan.html", base).href;
     this.page = new URL("..", base); // the address of the live page, to which the class's link belongs
-    this.roles["reach-address"].textContent = shortAddress(`${new URL(SHORT_PATH, base)}/`);
     this.joinScreen = new JoinScreen(this.roles);
-    const isLocal = LOCAL_HOSTS.includes(this.page.hostname);
-    for (const role of ["reach-local", "local", "join-local"]) this.roles[role].hidden = !isLocal;
-    this.roles.reach.hidden = isLocal;
+    this.reached = this.findAddress().catch(() => {}).then(() => this.showReach());
     // A sentence stays until the teacher presses a button; messages that the page sends by itself leave it.
     root.addEventListener("click", ({ target }) => target.closest("button") && write(this.roles.said, ""), true);
     this.onClick("open", () => this.open());
@@ -67,11 +64,33 @@ class ClassTab {
     if (kept) this.begin(kept);
   }
 
+  // On the server's computer, the teacher's page may have an address that no phone can open.
+  async findAddress() {
+    if (!this.isLocal) return;
+    const { addresses } = await this.fetch(new URL(`${PATH}/addresses`, this.base));
+    const [first, ...others] = addresses.map((address) => new URL(this.page.pathname, address));
+    if (!first) return;
+    this.page = first;
+    this.roles["reach-others"].hidden = !others.length;
+    this.roles["reach-list"].textContent = others.map(({ href }) => href).join(", ");
+  }
+
+  get isLocal() {
+    return LOCAL_HOSTS.includes(this.page.hostname);
+  }
+
+  showReach() {
+    this.roles["reach-address"].textContent = shortAddress(new URL(`${SHORT_PATH.replace("../", "")}/`, this.page).href);
+    for (const role of ["reach-local", "local", "join-local"]) this.roles[role].hidden = !this.isLocal;
+    this.roles.reach.hidden = this.isLocal;
+  }
+
   onClick(role, act) {
     this.roles[role].addEventListener("click", () => act().catch((error) => write(this.roles.said, error.message)));
   }
 
   async open() {
+    await this.reached;
     this.begin(await this.fetch(new URL(PATH, this.base), { address: this.page.href }));
   }
 
