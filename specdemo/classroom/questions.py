@@ -1,6 +1,7 @@
 """The questions of a class: the teacher asks, students answer, and the page shows the counts."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from specdemo.records.limits import (
     number,
     require_known,
     require_readable,
+    show,
     without_direction_marks,
 )
 
@@ -31,6 +33,9 @@ ROUNDING = 1e-9
 BARS = 8
 # The share of the answers in each of the two outer bars, those of the lowest and the highest numbers.
 OUTER_SHARE = 0.05
+
+
+_NAME = re.compile(r"[a-z0-9_-]{1,40}")
 
 
 class QuestionKind(StrEnum):
@@ -57,6 +62,8 @@ class Question:
     options: tuple[str, ...] = ()
     # True if students see the counts of the answers only after voting has closed.
     hidden: bool = True
+    # The name of a question that the teacher's page can measure; None for the teacher's own.
+    prepared: str | None = None
     phase: Phase = Phase.OPEN
     # The students' tokens and latest answers: the index of an option, or a number.
     answers: dict[str, float] = field(default_factory=dict)
@@ -128,7 +135,8 @@ class Question:
 
     def for_teacher(self) -> dict[str, Any]:
         # The teacher's page may be on a projector, so hidden counts stay hidden there too.
-        return {**self.for_students(), "answered": len(self.answers), "hidden": self.hidden}
+        own = {"answered": len(self.answers), "hidden": self.hidden, "prepared": self.prepared}
+        return {**self.for_students(), **own}
 
     def summary(self) -> dict[str, Any]:
         return {**self.for_teacher(), "bars": self._bars(), **self._outcome(), "figures": self.figures}
@@ -162,9 +170,18 @@ class Question:
         return integer(raw, "answer", 0, 0, len(self.options) - 1)
 
 
+def optional_name(raw: Mapping[str, Any], key: str) -> str | None:
+    value = raw.get(key)
+    if value is not None and not (isinstance(value, str) and _NAME.fullmatch(value)):
+        raise UserError(
+            f"{key} must be 1 to 40 lowercase letters, digits, dashes or underscores, got {show(value)}."
+        )
+    return value
+
+
 def parse_question(raw: Mapping[str, Any], number: int) -> Question:
-    """Return the teacher's question with ``text``, ``kind``, ``options`` and ``hidden``, all untrusted."""
-    require_known(raw, ("text", "kind", "options", "hidden"))
+    """Return the teacher's question with the fields of ``raw``, all untrusted."""
+    require_known(raw, ("text", "kind", "options", "hidden", "prepared"))
     kind = choice(raw, "kind", QuestionKind, QuestionKind.CHOICE)
     options = raw.get("options", [])
     if not isinstance(options, list) or (kind is QuestionKind.NUMBER and options):
@@ -177,7 +194,7 @@ def parse_question(raw: Mapping[str, Any], number: int) -> Question:
     if len(set(texts)) < len(texts):
         raise UserError("Two answers are the same; change one answer.")
     text = _text("question", raw.get("text"), MAX_TEXT_CHARS)
-    return Question(number, text, kind, texts, flag(raw, "hidden", True))
+    return Question(number, text, kind, texts, flag(raw, "hidden", True), optional_name(raw, "prepared"))
 
 
 class Questions:

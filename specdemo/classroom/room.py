@@ -4,7 +4,6 @@ All data from the teacher's page is untrusted, so the type and size of every val
 """
 
 import hmac
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 
 from specdemo.classroom.games import Games, Judge
 from specdemo.classroom.log import Frame, Log
-from specdemo.classroom.questions import Questions
+from specdemo.classroom.questions import Questions, optional_name
 from specdemo.classroom.students import Students
 from specdemo.records.limits import UserError, flag, integer, number, require_known, show
 
@@ -37,7 +36,6 @@ OTHER_WINDOW = (
     "Another window of yours controls this class now; reload this window to control the class here."
 )
 NOT_THE_TEACHER = "Only the page that opened this class can control the class."
-_NAME = re.compile(r"[a-z0-9_-]{1,40}")
 
 
 class OtherWindowError(UserError):
@@ -103,8 +101,9 @@ class Room:
         follows this window from now on. If a message is refused, the messages before it remain processed. A
         message with a ``number`` is processed only once, even if it is sent several times.
 
-        Returns the number of ``students`` present, and the current ``question`` and ``game``. In both,
-        ``absent`` counts the answers or drafts of students who are not present.
+        Returns the number of ``students`` present, the current ``question`` and ``game``, and the time for
+        ``writing`` (see ``Games.time_left``). In ``question`` and ``game``, ``absent`` counts the answers or
+        drafts of students who are not present.
         """
         self._require_open()
         window = post.get("window")
@@ -124,6 +123,7 @@ class Room:
             "students": self.students.present,
             "question": {**question.for_teacher(), "absent": absent(question.answers)} if question else None,
             "game": {**game.for_teacher(), "absent": absent(game.drafts)} if game else None,
+            "writing": self.games.time_left(),
         }
 
     def summary(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class ShownRun:
         require_known(message, ("run", "recording", "topic"))
         run = integer(message, "run", 0, 0, MAX_NUMBER)
         topic = _topic(message.get("topic", {}))
-        self._log.begin({"type": "begin", "recording": _name(message, "recording"), "topic": topic})
+        self._log.begin({"type": "begin", "recording": optional_name(message, "recording"), "topic": topic})
         self._run, self._events = run, 0
 
     def extend(self, message: Mapping[str, Any]) -> None:
@@ -254,8 +254,8 @@ def parse_view(raw: Mapping[str, Any]) -> dict[str, Any]:
         "playing": flag(raw, "playing", False),
         "pace": pace,
         "round": integer(raw, "round", 0, 0, MAX_ROUNDS) if has_round else None,
-        "tab": _name(raw, "tab"),
-        "lesson": _name(raw, "lesson"),
+        "tab": optional_name(raw, "tab"),
+        "lesson": optional_name(raw, "lesson"),
     }
 
 
@@ -263,19 +263,12 @@ def _topic(raw: object) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise UserError("topic must be an object.")
     require_known(raw, ("focus", "charts", "figures"))
-    topic: dict[str, Any] = {key: _name(raw, key) for key in ("focus", "charts") if raw.get(key) is not None}
+    topic: dict[str, Any] = {
+        key: optional_name(raw, key) for key in ("focus", "charts") if raw.get(key) is not None
+    }
     figures = raw.get("figures")
     if figures is not None:
         if not isinstance(figures, list) or len(figures) > MAX_FIGURES:
             raise UserError(f"figures must be a list of at most {MAX_FIGURES} names.")
-        topic["figures"] = [_name({"figures": figure}, "figures") for figure in figures]
+        topic["figures"] = [optional_name({"figures": figure}, "figures") for figure in figures]
     return topic
-
-
-def _name(raw: Mapping[str, Any], key: str) -> str | None:
-    value = raw.get(key)
-    if value is not None and not (isinstance(value, str) and _NAME.fullmatch(value)):
-        raise UserError(
-            f"{key} must be 1 to 40 lowercase letters, digits, dashes or underscores, got {show(value)}."
-        )
-    return value

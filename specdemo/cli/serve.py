@@ -208,7 +208,7 @@ def serve(settings: argparse.Namespace) -> int:
     from specdemo.ui.http.own_routes import health_route
     from specdemo.ui.http.visitors import TRUSTED
     from specdemo.ui.page import build_page, launch_options
-    from specdemo.ui.serving import serve_until_ended
+    from specdemo.ui.serving import addresses_for_others, serve_until_ended
     from specdemo.watch.service import Watching, with_servers
 
     if warning := untested_version():
@@ -222,7 +222,7 @@ def serve(settings: argparse.Namespace) -> int:
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
     page = build_page(source, hosting.drafters, offer)
     rooms = Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service))
-    routes = [health_route(service), *class_routes(rooms)]
+    routes = [health_route(service), *class_routes(rooms, partial(addresses_for_others, page))]
     framed_by = parse_framers(settings.allow_frame)
     options = launch_options(routes, parse_names(settings.allow_host), settings.host or "", framed_by)
     if settings.mcp:

@@ -71,7 +71,10 @@ def serve_until_ended(page: gr.Blocks, service: RunService, options: Mapping[str
 
 
 def addresses_for_others(page: gr.Blocks) -> list[str]:
-    """Return the page's addresses on other machines, if it listens on all addresses of this one."""
+    """Return the page's addresses on other machines, if it listens on all addresses of this one.
+
+    The first one is that from which this machine reaches others.
+    """
     found: list[str] = []
     for listener in listening_sockets(page):
         host, port = listener.getsockname()[:2]
@@ -82,13 +85,13 @@ def addresses_for_others(page: gr.Blocks) -> list[str]:
 
 def _addresses_of_this_machine(family: int) -> list[str]:
     addresses: list[str] = []
-    with suppress(OSError):
-        addresses += [str(one[4][0]) for one in socket.getaddrinfo(socket.gethostname(), None, family)]
     # The system chooses the address to send from; nothing is sent. The other one is reserved for documents.
     elsewhere = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((elsewhere, 9))
         addresses.append(probe.getsockname()[0])
+    with suppress(OSError):
+        addresses += [str(one[4][0]) for one in socket.getaddrinfo(socket.gethostname(), None, family)]
     known = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
     usual = dict.fromkeys(one for one in known if not (one.is_loopback or one.is_link_local))
     return [f"[{one}]" if one.version == 6 else str(one) for one in usual]

@@ -185,6 +185,8 @@ async def test_a_class_accepts_drafts_of_its_own_students_only_and_no_posts_too_
         clock.now += 1
         take(token, message)
     assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
-    game = room.take(post())["game"]
+    state = room.take(post())
+    game = state["game"]
+    assert state["writing"]["game"] == 1 and 0 < state["writing"]["left"] <= 20
     assert (game["phase"], game["count"], game["absent"]) == ("open", 2, 2)
     room.end()

@@ -24,6 +24,14 @@ def bars(question):
     return question.summary()["bars"]
 
 
+def test_the_teachers_page_knows_a_prepared_question_by_its_name():
+    assert choice(prepared="cost").for_teacher()["prepared"] == "cost"
+    assert choice().for_teacher()["prepared"] is None, "a page of an earlier version sends no name"
+    assert "prepared" not in choice(prepared="cost").for_students()
+    with pytest.raises(UserError, match="prepared must be"):
+        choice(prepared="<b>")
+
+
 def test_only_the_latest_answer_of_a_student_counts():
     question = choice()
     for student, answer in (("one", 0), ("one", 0), ("one", 2), ("two", 0)):

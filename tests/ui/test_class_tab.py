@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.browsing import in_every_font
+from helpers.http_visitor import PLAIN, served
 from helpers.pages import PATIENCE_MS, Pages, Visitors
 from helpers.replay import beginning, steady
 from helpers.stand_in import StandIn, planted
@@ -29,8 +30,11 @@ from helpers.visitor import (
 from helpers.waiting import until
 from playwright.sync_api import expect
 
+from specdemo.classroom.rooms import Rooms
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.trace import SPECULATIVE
+from specdemo.ui.http.class_routes import class_routes
+from specdemo.ui.page import build_page, launch_options
 
 COST = next(number for number, question in enumerate(QUESTIONS, 1) if question.name == "cost")
 RUN = beginning("greedy")
@@ -47,6 +51,8 @@ NO_STREAMS = "window.EventSource = class { close() {} }"
 """Simulates a proxy that holds back every stream."""
 TOLD = ".sd-asked-told"
 BODY_WIDER = WIDER.replace("main *", "body *")
+MAY_BREAK = """[...document.querySelectorAll('table, tr')]
+    .filter(part => getComputedStyle(part).breakInside !== 'avoid').map(part => part.innerText)"""
 DISMISS = """() => {
     // One step, because what an earlier test has dismissed may go at any moment.
     const parts = ['asked', 'game'].map(role => document.querySelector(`.sd-class [data-role=${role}]`));
@@ -316,11 +322,12 @@ def test_the_class_drafts_during_the_join_screen_and_everybody_sees_the_verdicts
     keyboard.wait_for_selector(".sd-game-form textarea")
     keyboard.focus(".sd-game-form textarea")
     keyboard.keyboard.type("nothing")  # sent when the time is over
-    expect(teacher.locator(".sd-game-count")).to_have_text("1 draft")
+    expect(teacher.locator(".sd-game-count b").first).to_have_text("1 draft")
+    expect(teacher.locator(".sd-game-clock")).to_have_text(re.compile(r"^[0-5] s$"))
     assert_join_screen_fills_the_window(teacher)
     for page in (phone, keyboard, teacher):
         expect(page.locator(".sd-game-results")).to_be_visible()
-    expect(teacher.locator(".sd-game-count")).to_have_text("2 drafts")
+    expect(teacher.locator(".sd-game-count")).to_have_text("2 drafts")  # and no time left
     expect(teacher.locator(".sd-game-best")).to_contain_text("Ana")
     expect(phone.locator(".sd-game-drafts").first.locator("b")).to_have_text("12 of 12")
     own = keyboard.locator(".sd-game-drafts").first.locator(".sd-token").evaluate_all(STATUSES)
@@ -470,6 +477,29 @@ def test_a_student_can_look_elsewhere_and_return_and_keeps_the_run_after_the_end
     expect(teacher.locator(".sd-class-chip")).to_have_count(0)
 
 
+def test_a_class_on_the_servers_computer_has_its_address_in_the_network(patient_page, service):
+    network = ["http://192.0.2.7:7860", "http://192.0.2.8:7860"]
+    routes = class_routes(Rooms(), lambda: network)
+    for url in served(build_page(service), **launch_options(routes)):
+        page = patient_page()
+        page.goto(url)
+        go(page, "class")
+        reach = page.locator(".sd-class-none")
+        expect(reach).to_contain_text("Students will open 192.0.2.7:7860/class on their devices.")
+        expect(reach).to_contain_text("another address of this computer: http://192.0.2.8:7860/.")
+        expect(page.locator("[data-role=reach-local]")).to_be_hidden()
+        click(page, "Start a class")
+        press(page, "join-open")
+        screen = page.locator("[data-role=join-screen]")
+        expect(screen).to_contain_text("192.0.2.7:7860/class")
+        expect(screen.locator("[data-role=join-local]")).to_be_hidden()
+        code = page.text_content(".sd-class-code")
+        assert page.text_content(".sd-class-link") == f"http://192.0.2.7:7860/class/{code}"
+        asked = f"{url}specdemo-class/addresses"
+        assert PLAIN.get(asked).json() == {"addresses": network}
+        assert PLAIN.get(asked, headers={"Host": "192.0.2.7"}).json() == {"addresses": []}
+
+
 @in_every_font
 def test_worksheet_and_plans_print_on_a_sheet_each_and_the_answer_key_on_two(open_page, patient_page):
     page = open_page()
@@ -484,6 +514,8 @@ def test_worksheet_and_plans_print_on_a_sheet_each_and_the_answer_key_on_two(ope
     paper.click("text=Answer key")
     expect(paper.locator(".blank > b").first).to_be_visible()
     assert_sheets(paper, 2)
+    paper.emulate_media(media="print")
+    assert paper.evaluate(MAY_BREAK) == []
 
 
 def assert_sheets(paper: Any, most: int) -> None:

@@ -30,6 +30,7 @@ from specdemo.service.service import RunService
 from specdemo.ui import stage
 from specdemo.ui.component import DRESS, inline_json, static_text
 from specdemo.ui.component import PREFIX as STATIC
+from specdemo.ui.http.hosts import LOOPBACK
 from specdemo.ui.http.posts import checked_beside, json_reply, object_in, posted
 
 PREFIX = "specdemo-class"
@@ -43,6 +44,8 @@ MAX_TEACHER_VALUES = 60_000
 MAX_STUDENT_BYTES = 4_000
 MAX_ADDRESS_CHARS = 300
 NO_ADDRESS = "address must be the page's address, as the browser shows it."
+THIS_COMPUTER = LOOPBACK | {"0.0.0.0", "::"}
+"""The names in a page's address that lead to the computer on which it is opened."""
 PART = 2**16
 """The maximum number of bytes that are passed to a connection at once."""
 SHEETS = (*stage.STAGE_SHEETS, "learn/learn", "class/class", "class/class-student")
@@ -50,7 +53,8 @@ HERE = b'data: {"type":"here"}\n\n'
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def class_routes(rooms: Rooms) -> list[Route]:
+def class_routes(rooms: Rooms, addresses: Callable[[], list[str]] = list) -> list[Route]:
+    """Return the routes of ``rooms``; ``addresses`` returns the live page's addresses in the network."""
     at = f"/{PREFIX}/{{code}}"
     endpoints: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("POST", f"/{PREFIX}", _open),
@@ -67,8 +71,9 @@ def class_routes(rooms: Rooms) -> list[Route]:
     )
     routes = [Route(path, partial(answer, rooms), methods=[method]) for method, path, answer in endpoints]
     short = f"/{SHORT_PREFIX}"
+    reach = Route(f"/{PREFIX}/addresses", partial(_addresses, addresses))
     pages = [Route(path, _page) for path in (f"/{PREFIX}", at, short, f"{short}/{{code}}")]
-    return [*routes, *pages, *(Route(f"{page.path}/", _to_page) for page in pages)]
+    return [*routes, reach, *pages, *(Route(f"{page.path}/", _to_page) for page in pages)]
 
 
 def judge_with(service: RunService, address: str, code: str) -> Judge:
@@ -98,6 +103,12 @@ def student_page(root: str) -> str:
         lessons=static_text("learn/lessons.html"),
         settings=inline_json(stage.settings()),
     )
+
+
+def _addresses(addresses: Callable[[], list[str]], request: Request) -> Response:
+    """Return the addresses that students can open, only to a teacher on this computer."""
+    is_here = _address(request) in LOOPBACK and request.url.hostname in THIS_COMPUTER
+    return json_reply({"addresses": addresses() if is_here else []})
 
 
 async def _open(rooms: Rooms, request: Request) -> Response:

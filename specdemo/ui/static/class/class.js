@@ -3,7 +3,7 @@
 import { Relay } from "./class_relay.js";
 import { ClassQuestions } from "./class_questions.js";
 import { absentWords, gameResults } from "./class_results.js";
-import { button, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
+import { button, comeIntoView, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
 import { currentTab, openTab } from "../common/page.js";
 import { PREDICTIONS } from "../stage/prediction.js";
 import { stageOfPage } from "../stage/stage.js";
@@ -17,7 +17,7 @@ const IDLE_POST_MS = 500;
 const TIMEOUT_MS = 10_000;
 const LOST_MS = 7000; // without a reply for so long, the chip says that the connection is lost
 const CONFIRM_MS = 5000;
-const LOCAL_HOSTS = ["localhost", "127.0.0.1", "[::1]"];
+const LOCAL_HOSTS = ["localhost", "127.0.0.1", "[::1]", "0.0.0.0", "[::]"];
 const SECRET = "X-Class-Secret";
 const [NOT_FOUND, CONFLICT] = [404, 409];
 const REFUSED = [400, 413];
@@ -48,11 +48,8 @@ class ClassTab {
     this.games = new ClassGames(this.roles, openings, (message) => this.send(message), () => this.fetch(this.at("game")));
     for (const role of ["plan", "plan-again"]) this.roles[role].href = new URL("class/lesson-plan.html", base).href;
     this.page = new URL("..", base); // the address of the live page, to which the class's link belongs
-    this.roles["reach-address"].textContent = shortAddress(`${new URL(SHORT_PATH, base)}/`);
     this.joinScreen = new JoinScreen(this.roles);
-    const isLocal = LOCAL_HOSTS.includes(this.page.hostname);
-    for (const role of ["reach-local", "local", "join-local"]) this.roles[role].hidden = !isLocal;
-    this.roles.reach.hidden = isLocal;
+    this.reached = this.findAddress().catch(() => {}).then(() => this.showReach());
     // A sentence stays until the teacher presses a button; messages that the page sends by itself leave it.
     root.addEventListener("click", ({ target }) => target.closest("button") && write(this.roles.said, ""), true);
     this.onClick("open", () => this.open());
@@ -67,11 +64,33 @@ class ClassTab {
     if (kept) this.begin(kept);
   }
 
+  // On the server's computer, the teacher's page may have an address that no phone can open.
+  async findAddress() {
+    if (!this.isLocal) return;
+    const { addresses } = await this.fetch(new URL(`${PATH}/addresses`, this.base));
+    const [first, ...others] = addresses.map((address) => new URL(this.page.pathname, address));
+    if (!first) return;
+    this.page = first;
+    this.roles["reach-others"].hidden = !others.length;
+    this.roles["reach-list"].textContent = others.map(({ href }) => href).join(", ");
+  }
+
+  get isLocal() {
+    return LOCAL_HOSTS.includes(this.page.hostname);
+  }
+
+  showReach() {
+    this.roles["reach-address"].textContent = shortAddress(new URL(`${SHORT_PATH.replace("../", "")}/`, this.page).href);
+    for (const role of ["reach-local", "local", "join-local"]) this.roles[role].hidden = !this.isLocal;
+    this.roles.reach.hidden = this.isLocal;
+  }
+
   onClick(role, act) {
     this.roles[role].addEventListener("click", () => act().catch((error) => write(this.roles.said, error.message)));
   }
 
   async open() {
+    await this.reached;
     this.begin(await this.fetch(new URL(PATH, this.base), { address: this.page.href }));
   }
 
@@ -91,7 +110,7 @@ class ClassTab {
     this.isFirst = true;
     this.postedAt = 0;
     this.watchReplies();
-    this.showClass({ students: 0, question: null, game: null });
+    this.showClass({ students: 0, question: null, game: null, writing: null });
     this.schedule(0);
   }
 
@@ -166,13 +185,13 @@ class ClassTab {
     throw Object.assign(new Error(error), { status: response.status });
   }
 
-  showClass({ students, question, game }) {
+  showClass({ students, question, game, writing }) {
     const here = students === 1 ? "1 student is here." : `${students} students are here.`;
     for (const node of [this.roles.here, this.roles["join-here"]]) write(node, here);
     if (!this.chip.isConnected) document.querySelector(".sd-tools")?.prepend(this.chip);
     write(this.chip, `Class ${this.room.code} · ${students}`);
     this.questions.show(question, students);
-    this.games.show(game).catch((error) => write(this.roles.said, error.message));
+    this.games.show(game, writing).catch((error) => write(this.roles.said, error.message));
   }
 
   async copyLink() {
@@ -221,7 +240,7 @@ class ClassTab {
     this.joinScreen.close();
     this.questions.show(null);
     this.roles.summary.hidden = true;
-    this.games.show(null);
+    this.games.show(null, null);
     write(this.roles.said, words);
   }
 }
@@ -266,6 +285,9 @@ function shortAddress(link) {
     .replaceAll("-", "-\u2060"); // no line ends after a hyphen
 }
 
+const MAX_SHOWN = 300; // characters of a game's text, so that the window has room for its end
+const MAX_SHOWN_LINES = 8;
+const TICK_MS = 200;
 const PHASE_WORDS = { open: "Students are writing the next words.", judging: "Time is up. The target is verifying the drafts…" };
 
 class ClassGames {
@@ -287,8 +309,12 @@ class ClassGames {
     });
   }
 
-  /** Show `game`, with the server's count of drafts; null if there is no game. */
-  async show(game) {
+  /**
+   * Show `game`, with the server's count of drafts, and the time that is `left` for `writing`. Both are null if there is
+   * no game.
+   */
+  async show(game, writing) {
+    this.end = writing && performance.now() + 1000 * writing.left;
     this.root.hidden = !game;
     this.form.hidden = Boolean(game);
     const phase = game ? `${game.number} ${game.phase}` : "";
@@ -301,15 +327,33 @@ class ClassGames {
     }
     if (!game || !this.count) return;
     const words = game.count === 1 ? "1 draft" : `${game.count} drafts`;
-    this.count.textContent = words + absentWords(game.absent);
+    write(this.count, words + absentWords(game.absent));
+    this.tick();
+  }
+
+  tick() {
+    const left = this.end && Math.max(0, Math.ceil((this.end - performance.now()) / 1000));
+    write(this.clock, this.end ? `${left} s` : "");
   }
 
   rebuild({ phase, error, text, results }) {
-    this.count = element("b", "sd-game-count");
+    this.count = element("b", "");
+    this.clock = element("b", "sd-game-clock");
+    clearInterval(this.timer);
+    if (phase === "open") this.timer = setInterval(() => this.tick(), TICK_MS);
     const words = phase === "judged" || phase === "failed" ? "New game" : "Cancel the game";
     const dismiss = button("sd-button", words, () => this.send({ type: "dismiss-game" }));
     const title = element("h2", "", "The class as the draft model");
     const body = phase === "judged" ? gameResults(results, null) : element("p", "", error ?? PHASE_WORDS[phase]);
-    replaceParts(this.root, title, element("p", "sd-game-opening", text), this.count, body, dismiss);
+    const state = element("p", "sd-game-count", this.count, this.clock);
+    replaceParts(this.root, title, state, element("p", "sd-game-opening", endOf(text)), body, dismiss);
+    comeIntoView(this.root);
   }
+}
+
+// Students continue the end of the text; their own devices show all of it.
+function endOf(text) {
+  const lines = text.split("\n").slice(-MAX_SHOWN_LINES).join("\n");
+  const end = [...lines].slice(-MAX_SHOWN).join("");
+  return end.length < text.length ? `…${end}` : text;
 }

@@ -51,22 +51,27 @@ export class ClassQuestions {
     const { text, kind, options, hidden } = this.fields;
     const lines = options.value.split("\n").map((line) => line.trim()).filter(Boolean);
     const choices = kind.value === "choice" ? lines : [];
-    const chosen = this.preparedQuestion({ text: text.value, options: choices });
+    const chosen = this.chosenQuestion(text.value, choices);
     const isOfRun = Boolean(chosen) && !chosen.isOfQuiz;
     this.prompt = isOfRun ? promptNow() : null;
     // The prompt may have changed since the form was filled.
     const words = isOfRun ? textOf(chosen) : text.value;
-    this.send({ type: "ask", text: words, kind: kind.value, options: choices, hidden: hidden.checked });
+    this.send({ type: "ask", text: words, kind: kind.value, options: choices, hidden: hidden.checked, prepared: chosen?.name ?? null });
   }
 
-  /** The prepared question with this text and these options; undefined if the teacher has written it. */
-  preparedQuestion({ text, options }) {
+  /** The prepared question in the form; undefined if the teacher has changed it or written another one. */
+  chosenQuestion(text, options) {
     const isSame = (one) => text.startsWith(one.text) && text.endsWith(one.setup) && one.options.join("\n") === options.join("\n");
-    return this.prepared.find(isSame);
+    return this.prepared.find((one) => one.name === this.roles.prepared.value && isSame(one));
+  }
+
+  /** The prepared question that the class has been asked; undefined if it is the teacher's own. */
+  get askedQuestion() {
+    return this.prepared.find(({ name }) => name === this.question.prepared);
   }
 
   isMeasured(name) {
-    return Boolean(this.question) && this.question.phase !== "revealed" && name === this.preparedQuestion(this.question)?.name;
+    return Boolean(this.question) && this.question.phase !== "revealed" && name === this.question.prepared;
   }
 
   /** Follow the measurement of the question `name`, wherever on this page it was started. */
@@ -150,7 +155,7 @@ export class ClassQuestions {
 
   // A prepared question is measured. For any other question the teacher enters the result.
   waysToReveal() {
-    const prepared = this.preparedQuestion(this.question);
+    const prepared = this.askedQuestion;
     if (prepared) return [button("sd-button sd-class-main", "Measure it", () => measure(prepared, this.prompt))];
     const { kind, options } = this.question;
     if (kind === "choice") return options.map((_, right) => this.sender(`${LETTERS[right]} is right`, { type: "reveal", right }));

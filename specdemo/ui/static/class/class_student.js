@@ -3,7 +3,7 @@
 import { ClassLine } from "./class_line.js";
 import { TeachersView } from "./class_relay.js";
 import { answerList, answerWords, gameResults, numberIn, resultWords } from "./class_results.js";
-import { button, element, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
+import { button, comeIntoView, element, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
 import { tables } from "../common/tables.js";
 import { LETTERS } from "../learn/quiz_cards.js";
 import { mountFollowing } from "../stage/stage.js";
@@ -129,12 +129,6 @@ function stateWords(follows, tab) {
   if (!follows) return "This page no longer follows your teacher’s page.";
   if (!(tab in tables.tabs) || FOLLOWED_TABS.includes(tab)) return "This page follows your teacher’s page.";
   return `Your teacher is on the tab “${tables.tabs[tab]}”; look at the projector.`;
-}
-
-/** Show what the class asks for, wherever the student was on the page. */
-function comeIntoView(section) {
-  const { top, bottom } = section.getBoundingClientRect();
-  if (top < 0 || bottom > innerHeight) section.scrollIntoView({ block: "start" });
 }
 
 const ROUNDING = 1e-9;

@@ -49,6 +49,12 @@ export function replaceParts(root, first, ...others) {
   first.focus({ preventScroll: true });
 }
 
+/** Scroll to `section`, unless all of it is in the window. */
+export function comeIntoView(section) {
+  const { top, bottom } = section.getBoundingClientRect();
+  if (top < 0 || bottom > innerHeight) section.scrollIntoView({ block: "start" });
+}
+
 /** Set the text of `node` if it differs: setting it again would cost a layout, and screen readers would repeat it. */
 export function write(node, words) {
   if (node.textContent !== words) node.textContent = words;

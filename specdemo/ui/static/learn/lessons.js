@@ -33,10 +33,11 @@ class Lessons {
     this.tasks = new Tasks(recallNames(DONE_KEY));
     this.dots = this.pages.map((page, index) => this.dot(page, index));
     const onClick = (selector, act) => {
-      for (const node of root.querySelectorAll(selector)) node.addEventListener("click", () => act(node));
+      for (const node of root.querySelectorAll(selector)) node.addEventListener("click", (event) => act(node, event));
     };
     onClick("[data-go]", ({ dataset }) => this.go(this.current + (dataset.go === "next" ? 1 : -1)));
-    onClick("[data-show]", (node) => stageOfPage().present(JSON.parse(node.dataset.show), topicOf(node)));
+    onClick("[data-show]", (node, event) => this.show(node, event.detail > 0));
+    onClick("[data-step]", (node) => this.step(node));
     onClick("[data-run]", (node) => {
       stageOfPage().topic.expect(topicOf(node));
       run(node.dataset.run);
@@ -54,6 +55,27 @@ class Lessons {
       const index = lessonIn(location.search, this.names);
       if (leadsToLessons(location) && index !== this.current) this.go(index, true, true);
     });
+  }
+
+  show(node, byPointer) {
+    if (byPointer) node.blur(); // the space bar then pauses the run, and does not press the button again
+    return this.present(JSON.parse(node.dataset.show), node);
+  }
+
+  /** Step through the recording in `data-step` by target passes, from its start if it has ended or is not shown. */
+  async step(node) {
+    const { step } = node.dataset;
+    const { recording } = JSON.parse(step);
+    const stage = stageOfPage();
+    if (stage.recording !== recording || stage.player.atEnd) await this.present(JSON.parse(step), node);
+    stage.player.step(stage.trace.roundStops(stage.steppedLane), 1);
+  }
+
+  async present(shown, node) {
+    const stage = stageOfPage();
+    await stage.present(shown, topicOf(node));
+    // The large letters of a lesson leave no room for the run below it.
+    if (document.body.classList.contains("sd-projector")) stage.root.querySelector(".sd-screen").scrollIntoView({ block: "nearest" });
   }
 
   /** Give the stage to the current lesson when the tab opens, and back to the visitor's run when the tab Run opens. */
