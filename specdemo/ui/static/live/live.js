@@ -102,7 +102,8 @@ async function offline() {
     await controls; // what is fetched earlier passes it by
     if (isKept) return;
     const loaded = performance.getEntriesByType("resource").map(({ name }) => name);
-    await Promise.all([location.href, ...loaded].map((address) => fetch(address).catch(() => null)));
+    const recordings = [...document.querySelectorAll("[data-recording-name]")].map(({ dataset }) => `specdemo-traces/${dataset.recordingName}.ndjson`);
+    await Promise.all([location.href, ...loaded, ...recordings].map((address) => fetch(address).catch(() => null)));
   } catch {
     // Without https, or in a private window, the page works while the network does.
   }
