@@ -124,7 +124,7 @@ def visit(browser: Any, folder: Path) -> Iterator[Callable[..., Any]]:
         contexts.append(context)
         context.set_default_timeout(4 * PATIENCE_MS)
         page = context.new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("pageerror", lambda error: faults.append(str(error.stack)))
         page.goto(f"http://127.0.0.1:{server.server_port}/")
         return page
 
