@@ -95,6 +95,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--only-pair", action="store_true", help="offer only the default pair of models")
     add("--allow-any-model", action="store_true", help="let visitors load models from the Hugging Face hub")
     add("--mcp", action="store_true", help="also offer the API as an MCP server")
+    live = "also serve a live copy (115 MB), which runs the built-in models in visitors' browsers"
+    add("--live", action="store_true", help=live)
     watch = "servers to watch, each with an optional baseline server, separated by commas"
     add("--watch", default="", metavar="NAME=URL[,URL]", help=watch)
     add(
@@ -133,7 +135,7 @@ def check_settings(settings: argparse.Namespace) -> None:
     parse_servers(settings.watch)
     require_networks(settings.trust_proxy or "")
     parse_root_path(settings.root_path)
-    default = OWN if settings.target or settings.draft else settings.pair
+    default = default_pair(settings)
     replicas = parse_replicas(settings.replicas, default)
     for name in {*replicas} - {default, *PAIRS}:
         raise UserError(f"--replicas contains the unknown pair {name}; choose from: {', '.join(PAIRS)}.")
@@ -146,6 +148,10 @@ def check_settings(settings: argparse.Namespace) -> None:
     if settings.mcp and importlib.util.find_spec("mcp") is None:
         raise UserError("--mcp needs the package mcp; install the package with: pip install 'gradio[mcp]'.")
     check_address(settings.host, settings.port)
+
+
+def default_pair(settings: argparse.Namespace) -> str:
+    return OWN if settings.target or settings.draft else settings.pair
 
 
 def check_address(host: str | None, port: int | None) -> None:
@@ -207,6 +213,7 @@ def serve(settings: argparse.Namespace) -> int:
     from specdemo.ui.http.gradio_internals import untested_version
     from specdemo.ui.http.own_routes import health_route
     from specdemo.ui.http.visitors import TRUSTED
+    from specdemo.ui.live_copy import LiveCopy
     from specdemo.ui.page import build_page, launch_options
     from specdemo.ui.serving import addresses_for_others, serve_until_ended
     from specdemo.watch.service import Watching, with_servers
@@ -220,9 +227,17 @@ def serve(settings: argparse.Namespace) -> int:
     source: RunService = service
     if servers := parse_servers(settings.watch):
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
-    page = build_page(source, hosting.drafters, offer)
+    has_live_copy = settings.live and default_pair(settings) == BUILT_IN
+    page = build_page(source, hosting.drafters, offer, has_live_copy)
     rooms = Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service))
-    routes = [health_route(service), *class_routes(rooms, partial(addresses_for_others, page))]
+    addresses = partial(addresses_for_others, page)
+    routes = [health_route(service), *class_routes(rooms, addresses, has_live_copy)]
+    if has_live_copy:
+        live_copy = LiveCopy()
+        live_copy.write_soon(service)
+        routes += live_copy.routes()
+    elif settings.live:
+        print("specdemo: No live copy is served: --live works with the built-in pair only.", file=sys.stderr)
     framed_by = parse_framers(settings.allow_frame)
     options = launch_options(routes, parse_names(settings.allow_host), settings.host or "", framed_by)
     if settings.mcp:

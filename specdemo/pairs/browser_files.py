@@ -282,7 +282,7 @@ def write_builtin_pair(folder: Path) -> None:
 def main() -> None:
     try:
         write_builtin_pair(Path(sys.argv[1]))
-    except UserError as error:
+    except (UserError, OSError) as error:
         raise SystemExit(str(error)) from error
 
 

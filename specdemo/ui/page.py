@@ -65,6 +65,7 @@ def build_page(
     service: RunService,
     drafters: Sequence[str] = limits.DRAFTERS[:1],
     offered: OfferedPairs | None = None,
+    has_live_copy: bool = False,
 ) -> gr.Blocks:
     """Return the page; ``drafters`` are the default pair's. By default it offers only the built-in pair."""
     offered = offered or OfferedPairs()
@@ -91,7 +92,7 @@ def build_page(
         # A watched server drafts as it likes, so nothing can be predicted about k.
         asks = offered.default not in offered.watched
         prediction = component("prediction", "stage/prediction.js", "mountPrediction", {"asks": asks})
-        shown = component("stage", "stage/stage.js", "mount", stage.settings())
+        shown = component("stage", "stage/stage.js", "mount", stage.settings(has_live_copy))
         component("footer", "common/footer.js", "mountFooter", {"source": source_address()})
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         keep_drafters_possible(controls, drafters, offered)

@@ -64,8 +64,8 @@ def routes() -> list[BaseRoute]:
     ]
 
 
-def settings() -> dict[str, Any]:
-    """Return the settings of the stage's JavaScript, which are the same on every page with a stage."""
+def settings(has_live_copy: bool = False) -> dict[str, Any]:
+    """Return the settings of the stage's JavaScript, the same on every page with a stage but for the link."""
     return {
         "figures": skeletons(),
         "arrival": ARRIVAL,
@@ -77,6 +77,7 @@ def settings() -> dict[str, Any]:
         "tabs": TABS,
         "linked": [*SETTINGS, "pair"],
         "max_trace_bytes": MAX_BYTES,
+        "has_live_copy": has_live_copy,
     }
 
 

@@ -8,14 +8,18 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from helpers.accessible import assert_accessible
+from helpers.http_visitor import served
 from helpers.node import node
 from helpers.pages import PATIENCE_MS
+from helpers.stand_in import StandIn
 from playwright.sync_api import expect
 
 from specdemo.asset_paths import RECORDINGS
@@ -24,7 +28,9 @@ from specdemo.cli.main import main
 from specdemo.models.compiled.wasm import FOUR_LANES
 from specdemo.records import recordings, trace_file
 from specdemo.records.trace import BASELINE, SPECULATIVE, Mode, RunConfig
+from specdemo.ui import live_copy
 from specdemo.ui.component import STATIC
+from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.site import ISOLATION, LIVE, MODELS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -68,8 +74,29 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             self.send_header(name, value)
         super().end_headers()
 
+    def do_GET(self) -> None:
+        name = self.path.partition("?")[0].rpartition("/")[2]
+        change = getattr(self.server, "changes", {}).get(name)
+        if change is None:
+            return super().do_GET()
+        content = change(Path(self.translate_path(self.path)).read_bytes())
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(name))
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
     def log_message(self, *values: Any) -> None:
         pass
+
+
+Changes = dict[str, Callable[[bytes], bytes]]
+"""What the server sends in place of files of this name."""
+
+
+def first(script: str) -> Changes:
+    """Run this script in the worker before any of its tasks."""
+    return {"worker.js": lambda content: content + f"\n{script}\n".encode()}
 
 
 @pytest.fixture(scope="module")
@@ -86,18 +113,18 @@ def visit(browser: Any, folder: Path) -> Iterator[Callable[..., Any]]:
     """Yield a function that opens the copy; the test fails on errors of the page."""
     servers, contexts, faults = [], [], []
 
-    def opened(headers: dict[str, str] = ISOLATION) -> Any:
+    def opened(headers: dict[str, str] = ISOLATION, changes: Changes | None = None) -> Any:
         server = http.server.ThreadingHTTPServer(
             ("127.0.0.1", 0), functools.partial(Handler, directory=folder)
         )
-        server.headers = headers  # type: ignore[attr-defined]
+        server.headers, server.changes = headers, changes or {}  # type: ignore[attr-defined]
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         context = browser.new_context(viewport={"width": 1280, "height": 720})
         contexts.append(context)
         context.set_default_timeout(4 * PATIENCE_MS)
         page = context.new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("pageerror", lambda error: faults.append(str(error.stack)))
         page.goto(f"http://127.0.0.1:{server.server_port}/")
         return page
 
@@ -177,6 +204,126 @@ def test_stop_ends_a_run_and_a_long_or_missing_prompt_gets_a_sentence(visit):
     )
     page.click("[data-recording-name=days]")
     page.wait_for_selector(".sd[data-recording=days]")
+
+
+def error_of(page: Any) -> str:
+    """Press Run; return the sentence with which the run ends."""
+    page.fill("[name=tokens]", str(TOKENS))
+    page.click("#run")
+    page.wait_for_selector(".sd[data-state=error]")
+    page.wait_for_selector("#run:enabled")
+    return page.inner_text(".sd-error")
+
+
+def assert_recordings_play(page: Any) -> None:
+    for name in ("days", "block"):
+        page.click(f"[data-recording-name={name}]")
+        page.wait_for_selector(f".sd[data-recording={name}]:is([data-state=playing], [data-state=ended])")
+        page.click("[data-role=to-end]")
+        page.wait_for_selector(f"{ENDED}[data-recording={name}]")
+        expect(page.locator(".sd-error")).to_be_hidden()
+
+
+def test_a_damaged_piece_is_a_sentence_and_the_next_press_of_run_downloads_it_again(visit):
+    changes: Changes = {"weights-01.bin": lambda content: content[:-1] + bytes([content[-1] ^ 1])}
+    page = visit(changes=changes)
+    assert error_of(page) == "The file weights-01.bin arrived damaged. Press Run to download it again."
+    assert_recordings_play(page)
+    changes.clear()
+    assert run(page, PROMPT).lanes[SPECULATIVE].ids
+
+
+def test_too_little_memory_is_a_sentence(visit):
+    page = visit(changes=first("WebAssembly.Memory = function () { throw new RangeError('no memory'); };"))
+    sentence = (
+        r"This browser has no memory for the models: \d{3} MB are needed. Close other tabs, then reload .*"
+    )
+    assert re.fullmatch(sentence, error_of(page))
+    assert_recordings_play(page)
+
+
+@pytest.mark.parametrize("refusal", ["no storage", "a full disk"])
+def test_without_storage_the_models_run_and_a_sentence_says_so(visit, refusal):
+    denied = "caches.open = () => Promise.reject(new DOMException('denied', 'SecurityError'));"
+    page = visit(changes=first(denied) if refusal == "no storage" else None)
+    if refusal == "a full disk":
+        page.wait_for_function("navigator.serviceWorker.controller")
+        quota = {"origin": page.evaluate("location.origin"), "quotaSize": 1_000_000}
+        page.context.new_cdp_session(page).send("Storage.overrideQuotaForOrigin", quota)
+    assert run(page, PROMPT).lanes[SPECULATIVE].ids
+    expect(page.locator("[data-role=about]")).to_contain_text(
+        "This browser does not keep files, so the next visit downloads the models again."
+    )
+    assert_recordings_play(page)
+
+
+def test_offline_all_recordings_play_also_before_the_first_run(visit):
+    page = visit()
+    page.wait_for_function("navigator.serviceWorker.controller")
+    page.wait_for_load_state("networkidle")
+    page.context.set_offline(True)
+    page.reload()
+    assert_recordings_play(page)
+    assert re.fullmatch(r"The models .*\. Press Run to .*\.", error_of(page))
+    assert_recordings_play(page)
+
+
+def test_a_hidden_tab_goes_on_and_a_reload_ends_the_run(visit):
+    page = visit()
+    run(page, PROMPT)
+    page.fill("[name=tokens]", "256")
+    page.click("#run")
+    page.wait_for_selector(".sd[data-state=playing]:not([data-recording])")
+    lifecycle = page.context.new_cdp_session(page)
+    lifecycle.send("Page.setWebLifecycleState", {"state": "frozen"})
+    time.sleep(2)
+    lifecycle.send("Page.setWebLifecycleState", {"state": "active"})
+    page.wait_for_selector("#run:enabled")
+    page.click("[data-role=to-end]")
+    page.wait_for_selector(ENDED)
+    assert page.inner_text("#stage [data-role=sentence]")
+    page.click("#run")
+    page.wait_for_selector("#stop:enabled")
+    page.wait_for_selector(".sd[data-state=playing]")
+    page.reload()
+    expect(page.locator("#run")).to_be_enabled()
+    page.wait_for_selector(".sd:is([data-state=playing], [data-state=ended])")
+    expect(page.locator("[data-role=source]")).to_contain_text(re.compile("Recorded on|last run"))
+    assert_recordings_play(page)
+    assert run(page, PROMPT).lanes[SPECULATIVE].ids
+
+
+@pytest.fixture
+def live_of_server(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield the address of the copy on a server's page."""
+    monkeypatch.setattr(live_copy, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(live_copy, "write_site", lambda to, live: to.symlink_to(folder))
+    copy = live_copy.LiveCopy()
+    copy.write()
+    options = launch_options(copy.routes())
+    for url in served(build_page(StandIn()), **options):
+        yield f"{url}live/"
+
+
+def test_a_link_on_a_server_opens_the_copy_with_its_settings(browser, live_of_server):
+    context = browser.new_context()
+    context.set_default_timeout(4 * PATIENCE_MS)
+    page = context.new_page()
+    faults = []
+    page.on("console", lambda told: told.type == "error" and faults.append(told.text))
+    asked = {"prompt": RAW, "mode": "raw", "k": 3, "max_new_tokens": TOKENS}
+    page.goto(f"{live_of_server}?{urlencode(asked)}")
+    assert page.evaluate("crossOriginIsolated")
+    fields = {name: page.input_value(f"#live [name={name}]") for name in ("prompt", "mode", "k", "tokens")}
+    assert fields == {"prompt": RAW, "mode": "raw", "k": "3", "tokens": str(TOKENS)}
+    page.click("#run")
+    page.wait_for_selector(".sd[data-state=playing]:not([data-recording])")
+    page.click("[data-role=to-end]")
+    page.wait_for_selector("#run:enabled")
+    config = trace_file.load(page.evaluate(FILE)).config
+    assert (config.prompt, config.mode, config.k, config.max_new_tokens) == tuple(asked.values())
+    page.context.close()
+    assert faults == []
 
 
 def test_no_file_is_too_large_for_a_host_and_hosts_find_the_headers(folder):

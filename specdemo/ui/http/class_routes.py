@@ -53,7 +53,9 @@ HERE = b'data: {"type":"here"}\n\n'
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def class_routes(rooms: Rooms, addresses: Callable[[], list[str]] = list) -> list[Route]:
+def class_routes(
+    rooms: Rooms, addresses: Callable[[], list[str]] = list, has_live_copy: bool = False
+) -> list[Route]:
     """Return the routes of ``rooms``; ``addresses`` returns the live page's addresses in the network."""
     at = f"/{PREFIX}/{{code}}"
     endpoints: tuple[tuple[str, str, Callable[..., Any]], ...] = (
@@ -72,8 +74,9 @@ def class_routes(rooms: Rooms, addresses: Callable[[], list[str]] = list) -> lis
     routes = [Route(path, partial(answer, rooms), methods=[method]) for method, path, answer in endpoints]
     short = f"/{SHORT_PREFIX}"
     reach = Route(f"/{PREFIX}/addresses", partial(_addresses, addresses))
-    pages = [Route(path, _page) for path in (f"/{PREFIX}", at, short, f"{short}/{{code}}")]
-    return [*routes, reach, *pages, *(Route(f"{page.path}/", _to_page) for page in pages)]
+    page = partial(_page, has_live_copy)
+    pages = [Route(path, page) for path in (f"/{PREFIX}", at, short, f"{short}/{{code}}")]
+    return [*routes, reach, *pages, *(Route(f"{one.path}/", _to_page) for one in pages)]
 
 
 def judge_with(service: RunService, address: str, code: str) -> Judge:
@@ -90,7 +93,7 @@ def judge_with(service: RunService, address: str, code: str) -> Judge:
 
 
 @cache
-def student_page(root: str) -> str:
+def student_page(root: str, has_live_copy: bool) -> str:
     """Return the students' page; ``root`` is the relative path from it to the live page, such as ``../``."""
     files = f"{root}{STATIC}"
     return Template(static_text("class/class-student.html")).substitute(
@@ -101,7 +104,7 @@ def student_page(root: str) -> str:
         root=root,
         stage=static_text("stage/stage.html"),
         lessons=static_text("learn/lessons.html"),
-        settings=inline_json(stage.settings()),
+        settings=inline_json(stage.settings(has_live_copy)),
     )
 
 
@@ -202,9 +205,9 @@ def _parts(data: bytes) -> Iterator[bytes]:
     return (data[start : start + PART] for start in range(0, len(data), PART))
 
 
-def _page(request: Request) -> Response:
+def _page(has_live_copy: bool, request: Request) -> Response:
     root = "../" if "code" in request.path_params else "./"
-    return HTMLResponse(student_page(root), headers=stage.REVALIDATE)
+    return HTMLResponse(student_page(root, has_live_copy), headers=stage.REVALIDATE)
 
 
 def _to_page(request: Request) -> Response:

@@ -47,10 +47,19 @@ MAX_PATH_CHARS = 500
 MAX_QUERY_CHARS = 60_000
 """The maximum length of a query; Gradio cannot read an address of 65,536 characters."""
 PLAYER = f"/{stage.PREFIX}/player.html"
-_OWN = "|".join((stage.PREFIX, own_routes.TRACES, own_routes.LAB, class_routes.PREFIX, own_routes.HEALTH))
+_OWN = "|".join(
+    (
+        stage.PREFIX,
+        own_routes.TRACES,
+        own_routes.LAB,
+        own_routes.LIVE_COPY,
+        class_routes.PREFIX,
+        own_routes.HEALTH,
+    )
+)
 _FETCHED = re.compile(
     rf"/|/config/?|/theme\.css|/favicon\.ico|/pwa_icon|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
-    rf"|/{class_routes.PREFIX}/|/{class_routes.SHORT_PREFIX}(/[^/]*/?)?"
+    rf"|/({class_routes.PREFIX}|{own_routes.LIVE_COPY})/|/{class_routes.SHORT_PREFIX}(/[^/]*/?)?"
     rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"
 )
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")

@@ -35,7 +35,7 @@ from specdemo.ui.http.posts import (
     require_few_values,
 )
 
-HEALTH, TRACES, LAB = "health", "specdemo-traces", "specdemo-lab"
+HEALTH, TRACES, LAB, LIVE_COPY = "health", "specdemo-traces", "specdemo-lab", "live"
 MAX_CONVERSIONS = 2
 """The maximum number of trace files converted at once; each takes a core and some hundred megabytes."""
 MAX_UPLOADS = 8

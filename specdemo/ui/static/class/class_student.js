@@ -6,6 +6,8 @@ import { answerList, answerWords, gameResults, numberIn, resultWords } from "./c
 import { button, comeIntoView, element, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
 import { tables } from "../common/tables.js";
 import { LETTERS } from "../learn/quiz_cards.js";
+import { showLiveLink } from "../stage/live_link.js";
+import { linkTo } from "../stage/share.js";
 import { mountFollowing } from "../stage/stage.js";
 
 const FOLLOWED_TABS = ["run", "learn"]; // the tabs of the teacher that a student's page also has
@@ -14,7 +16,7 @@ const LOST = "Connection lost. Connecting again…";
 /** `home` is the address of the live page, and `base` the address of its static files. */
 export function mountStudent({ root, base, home, settings }) {
   const stage = mountFollowing({ root: root.querySelector(".sd"), base, settings });
-  const page = new StudentPage(root, home, stage);
+  const page = new StudentPage(root, base, home, stage);
   const code = codeIn(location.pathname);
   if (code) page.join(code);
   else page.askForCode("");
@@ -32,8 +34,9 @@ function plainCode(typed) {
 }
 
 class StudentPage {
-  constructor(root, home, stage) {
+  constructor(root, base, home, stage) {
     this.root = root;
+    this.base = base;
     this.home = home;
     this.stage = stage;
     this.roles = rolesOf(root);
@@ -86,13 +89,19 @@ class StudentPage {
     } else if (message.type === "given") {
       asked.given = message.given;
       drafting.recall(message);
-    } else if (message.type === "events") stage.takeMore(message.events);
+    } else if (message.type === "events") this.takeEvents(message.events);
     else if (message.type === "view") this.show(message);
     else if (message.type === "question") asked.show(message.question);
     else if (message.type === "game") drafting.show(message.game);
     // This sentence is shown while `ClassLine` tries to join again.
     else if (message.type === "refused") this.disconnected = message.error;
     else if (message.type === "end") this.end();
+  }
+
+  takeEvents(events) {
+    this.stage.takeMore(events);
+    const start = events.find(({ type }) => type === "start");
+    if (start) showLiveLink(this.roles["run-own"], this.base, new URL(linkTo(location.href, start.run, null)).searchParams);
   }
 
   show(message) {

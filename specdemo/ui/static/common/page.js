@@ -166,6 +166,7 @@ export function cueRun() {
   run.addEventListener("click", () => delete run.dataset.cued, { once: true });
 }
 
+let held = null; // the settings in the widgets, as the query of an address; null if the widgets have not changed yet
 let latest = null; // the values of the widgets when a component last asked for a run
 let before = null; // the visitor's settings, while the widgets have those of a component's run
 let during = null; // the settings of that run
@@ -198,8 +199,13 @@ export function settingsAfterRun(names, once, values) {
 
 /** Keep the values of the widgets `names` for a reload, which Gradio also causes after the connection was lost. */
 export function keepForReload(names, values) {
-  const settings = Object.entries(settingsOf(names, values));
-  rememberInTab(KEPT_KEY, { asked: String(askedSettings(names)), settings: String(new URLSearchParams(settings)) });
+  held = String(new URLSearchParams(Object.entries(settingsOf(names, values))));
+  rememberInTab(KEPT_KEY, { asked: String(askedSettings(names)), settings: held });
+}
+
+/** The settings in the widgets, as parameters of an address. */
+export function heldSettings() {
+  return new URLSearchParams(held ?? location.search);
 }
 
 /** The kept values of the widgets `names`, as the query of an address; "" if the address now asks for other ones. */

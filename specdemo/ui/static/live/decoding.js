@@ -7,7 +7,9 @@ import { BASELINE, DRAFT, SPECULATIVE } from "../stage/trace.js";
 
 const DRAFT_MODEL = "draft-model";
 const TOP = 5;
-const REPEATS = 4; // timings of each pass in a calibration; the first one does not count
+const REPEATS = 4; // timings of each pass in a calibration
+const MIN_REPEATS = 3; // they are enough after MAX_SECONDS, because a visitor waits
+const MAX_SECONDS = 0.4;
 const DRAFTED = 4;
 const MEASURED_AT = 128; // the position of the measured passes
 
@@ -204,10 +206,10 @@ export function chooseThreads(passes) {
   passes.threads = counts.reduce((first, count) => (times.get(count).fastest < times.get(first).fastest ? count : first));
 }
 
-/** The pass costs, as `Calibration` in records/trace.py. */
+/** The pass costs, as `Calibration` in records/trace.py. The target needs no warm-up after `chooseThreads`. */
 export function calibrate(passes, maxK) {
   const counts = Array.from({ length: maxK + 1 }, (_, index) => index + 1);
-  const times = interleaved(counts, (count) => passes.run(BASELINE, Array(count).fill(1), MEASURED_AT, count));
+  const times = interleaved(counts, (count) => passes.run(BASELINE, Array(count).fill(1), MEASURED_AT, count), 0);
   const cost = counts.map((count) => Math.min(...counts.filter((more) => more >= count).map((more) => times.get(more).median)));
   const drafts = interleaved([DRAFTED], (steps) => passes.run(DRAFT, [1], MEASURED_AT, 1, { steps })).get(DRAFTED);
   const scatters = [...times.values()].map((one) => one.scatter);
@@ -221,14 +223,17 @@ export function calibrate(passes, maxK) {
   };
 }
 
-function interleaved(counts, act) {
+// Times `act` for each count in turns, of which the first `warmUps` do not count.
+function interleaved(counts, act, warmUps = 1) {
   const times = new Map(counts.map((count) => [count, []]));
-  for (let turn = 0; turn <= REPEATS; turn += 1) {
+  const begin = performance.now();
+  for (let turn = 0; turn < warmUps + REPEATS; turn += 1) {
+    if (turn >= warmUps + MIN_REPEATS && performance.now() - begin > 1000 * MAX_SECONDS) break;
     for (const count of counts) {
       const watch = new Stopwatch();
       act(count);
       watch.lap();
-      if (turn) times.get(count).push(watch.laps[0]);
+      if (turn >= warmUps) times.get(count).push(watch.laps[0]);
     }
   }
   return new Map([...times].map(([count, seconds]) => [count, { fastest: Math.min(...seconds), median: quantile(seconds, 0.5), scatter: scatter(seconds) }]));

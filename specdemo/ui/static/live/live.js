@@ -12,11 +12,23 @@ const isReady = offline(); // later visits find the page and its modules in this
 let worker = null;
 let lines = "";
 
+fill(new URLSearchParams(location.search));
 onSubmit(form, start);
 stop.addEventListener("click", () => worker?.postMessage({ type: "stop" }));
 form.addEventListener("keydown", ({ key, ctrlKey, metaKey }) => {
   if (key === "Enter" && (ctrlKey || metaKey)) form.requestSubmit();
 });
+
+// A link sets the fields, as it sets those of a server's page.
+function fill(asked) {
+  const { prompt, mode, k, tokens } = form.elements;
+  const choose = (select, value) => [...select.options].some((option) => option.value === value) && (select.value = value);
+  prompt.value = asked.get("prompt") ?? prompt.value;
+  choose(mode, asked.get("mode"));
+  choose(k, asked.get("k"));
+  const number = Number(asked.get("max_new_tokens"));
+  if (number) tokens.value = Math.round(Math.min(tokens.max, Math.max(tokens.min, number)));
+}
 
 async function start() {
   if (run.disabled) return;
@@ -90,7 +102,8 @@ async function offline() {
     await controls; // what is fetched earlier passes it by
     if (isKept) return;
     const loaded = performance.getEntriesByType("resource").map(({ name }) => name);
-    await Promise.all([location.href, ...loaded].map((address) => fetch(address).catch(() => null)));
+    const recordings = [...document.querySelectorAll("[data-recording-name]")].map(({ dataset }) => `specdemo-traces/${dataset.recordingName}.ndjson`);
+    await Promise.all([location.href, ...loaded, ...recordings].map((address) => fetch(address).catch(() => null)));
   } catch {
     // Without https, or in a private window, the page works while the network does.
   }

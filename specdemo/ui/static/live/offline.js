@@ -17,7 +17,8 @@ async function answer(request) {
   const kept = await caches.open(CACHE).catch(() => null);
   try {
     const response = await fetch(request);
-    if (response.ok) await kept?.put(request, response.clone()).catch(() => null); // the disk may be full
+    const { origin, pathname } = new URL(request.url); // a prompt in the address is not kept
+    if (response.ok) await kept?.put(origin + pathname, response.clone()).catch(() => null); // the disk may be full
     return response.status ? isolated(response) : response; // a redirection has no status
   } catch (error) {
     const found = await kept?.match(request, { ignoreSearch: true });

@@ -6,9 +6,10 @@ import { Bricks, Figures } from "./figures.js";
 import { Helps } from "./helps.js";
 import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
+import { showLiveLink } from "./live_link.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
 import { Notice, Speaker } from "./notice.js";
-import { keepTabInAddress } from "../common/page.js";
+import { heldSettings, keepTabInAddress } from "../common/page.js";
 import { PageKeys, Player, setModelsRun, slowedAt, Transport } from "./player.js";
 import { PassView } from "./pass_view.js";
 import { Plots } from "./plots.js";
@@ -83,6 +84,7 @@ export function mountFollowing({ root, base, settings }) {
   return stage;
 }
 
+const MANY_AHEAD = 3; // jobs in the queue before that of a visitor, who may rather run the prompt in the browser
 const REPLAY_MS = 2000; // a recording that plays in a queue stands still for so long before it begins again
 
 class Stage {
@@ -193,7 +195,9 @@ class Stage {
       return;
     } else if (run.hasBegun) this.own = run; // while a lesson has the stage
     this.showState();
-    if (this.awaited?.progress?.ahead) this.playMeanwhile(run);
+    const ahead = this.awaited?.progress?.ahead ?? 0;
+    if (ahead) this.playMeanwhile(run);
+    showLiveLink(this.roles["run-here"], this.toolbar.base, ahead >= MANY_AHEAD ? heldSettings() : null);
   }
 
   // Keeps what is on the stage until the first token of the new run arrives.
