@@ -12,10 +12,11 @@ let isThere = false; // whether the copy is complete; until then its address ans
  */
 export async function showLiveLink(link, base, settings) {
   link.hidden = true;
+  link.removeAttribute("href"); // an earlier call that still waits shows nothing
   if (!tables.has_live_copy || !settings || (settings.get("pair") ?? BUILT_IN) !== BUILT_IN) return;
   const address = new URL("../live/", base);
   for (const name of READ) if (settings.has(name)) address.searchParams.set(name, settings.get(name));
   link.href = address;
   isThere ||= await fetch(new URL("../live/", base), { method: "HEAD" }).then(({ ok }) => ok, () => false);
-  link.hidden = !isThere;
+  link.hidden = !isThere || link.href !== address.href;
 }
