@@ -46,9 +46,8 @@ def component(
             f"const base = new URL('{PREFIX}/', document.baseURI);"
             # A press before the module is there would be lost, and that of a form would load the page again.
             "element.inert = true;"
-            f"import(new URL('{module}', base))"
-            f".then((module) => module.{function}({{{given}}}))"
-            ".finally(() => { element.inert = false; });"
+            f"import(new URL('{module}', base)).finally(() => {{ element.inert = false; }})"
+            f".then((module) => module.{function}({{{given}}}));"
         ),
         apply_default_css=False,
         elem_id=name,
