@@ -303,8 +303,9 @@ def test_no_odd_request_passes_the_guard(visitor, watched, count, still_works):
 
     ask()
     assert answered["POST 400"] > 10
-    often = {"GET 200", "GET 404", "GET 414", "POST 200", "POST 400", "POST 403", "POST 421"}
-    assert count < 2_000 or answered.keys() >= often
+    often = {"GET 200", "GET 404", "POST 200", "POST 400", "POST 403", "POST 421"}
+    statuses = {answer.split()[1] for answer in answered}  # of a long address, by any method
+    assert count < 2_000 or (answered.keys() >= often and "414" in statuses)
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
