@@ -33,8 +33,6 @@ ROUNDING = 1e-9
 BARS = 8
 # The share of the answers in each of the two outer bars, those of the lowest and the highest numbers.
 OUTER_SHARE = 0.05
-
-
 _NAME = re.compile(r"[a-z0-9_-]{1,40}")
 
 

@@ -16,9 +16,8 @@ from specdemo.models.attention import ATTENTION
 from specdemo.models.feature_draft import load_feature_draft
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.gpu import kernels
-from specdemo.models.gpu.ahead import compile_stacks, stacks_ahead
+from specdemo.models.gpu.ahead import META, compile_stacks, stacks_ahead
 from specdemo.models.gpu.execution import feature_stack_of, stack_of
-from specdemo.models.gpu.stack import WARPS
 from specdemo.models.reduced_draft import load_draft
 
 KERNELS = [kernels.embed, kernels.qkv, kernels.attention, kernels.out, kernels.gate_up, kernels.down]
@@ -57,10 +56,9 @@ def main() -> None:
     small, features = load_draft(draft, model, ATTENTION), load_feature_draft(feature_draft, model)
     fused = [FusedLlama(small), FusedLlama(model)]
     for stack in (feature_stack_of(features), *(stack_of(one, one.id_map) for one in fused)):
-        stack._start = lambda kernel, programs, *arguments: kernel.warmup(
-            *arguments, grid=(programs,), num_warps=WARPS
-        )
-        stack.launch(cache := stack.open(64))
+        cache = stack.open(64)
+        stack.device = META  # so that launches compile and do not start
+        stack.launch(cache)
         for step, best in ((0, True), (1, False)):
             stack.launch(cache, step)
             stack.advance(cache, step, best)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 SIZES = ((1280, 720), (1920, 1080))
 LEAST_SHARE = 1 / 28
-"""Of the window's height, as the height of letters."""
+"""The minimum height of letters as a share of the window's height."""
 READ = """root => [...document.querySelectorAll(root)].flatMap(one => [one, ...one.querySelectorAll('*')])
     .filter(node => [...node.childNodes].some(child => child.nodeType === Node.TEXT_NODE && child.data.trim())
         && node.checkVisibility({ visibilityProperty: true, opacityProperty: true })

@@ -91,7 +91,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 Changes = dict[str, Callable[[bytes], bytes]]
-"""What the server sends in place of files of this name."""
+"""Functions that change what the server sends for files of this name."""
 
 
 def first(script: str) -> Changes:
@@ -310,7 +310,7 @@ def test_a_link_on_a_server_opens_the_copy_with_its_settings(browser, live_of_se
     context.set_default_timeout(4 * PATIENCE_MS)
     page = context.new_page()
     faults = []
-    page.on("console", lambda told: told.type == "error" and faults.append(told.text))
+    page.on("console", lambda message: message.type == "error" and faults.append(message.text))
     asked = {"prompt": RAW, "mode": "raw", "k": 3, "max_new_tokens": TOKENS}
     page.goto(f"{live_of_server}?{urlencode(asked)}")
     assert page.evaluate("crossOriginIsolated")

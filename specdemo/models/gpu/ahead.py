@@ -1,6 +1,5 @@
 """Compilation of a pair's kernels while its weights are read: Triton keeps the code on disk."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -18,31 +17,24 @@ META = torch.device("meta")
 
 def stacks_ahead(target: Path, draft: Path | None, feature_draft: Path | None) -> list[GpuStack]:
     """Return the stacks of the models in these folders without their weights, for :func:`compile_stacks`."""
-    return list(_stacks(target, draft, feature_draft))
-
-
-def _stacks(target: Path, draft: Path | None, feature_draft: Path | None) -> Iterator[GpuStack]:
-    whole = _without_weights(target)
+    whole, stacks = _without_weights(target), []
     if feature_draft is not None:
-        yield feature_stack_of(load_feature_draft(feature_draft, whole))
+        stacks.append(feature_stack_of(load_feature_draft(feature_draft, whole)))
+    models = [whole]  # last, because its layers are converted
     if draft is not None:
         reduced = is_reduced_draft(draft)
-        small = load_draft(draft, whole, ATTENTION) if reduced else _without_weights(draft)
-        yield from _stack(small)
-    yield from _stack(whole)
+        models.insert(0, load_draft(draft, whole, ATTENTION) if reduced else _without_weights(draft))
+    for model in filter(can_fuse, models):
+        fused = FusedLlama(model)
+        if unsupported(fused) is None:
+            stacks.append(stack_of(fused, fused.id_map))
+    return stacks
 
 
 def _without_weights(folder: Path):
     config = AutoConfig.from_pretrained(folder)
     with META:
         return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=ATTENTION)
-
-
-def _stack(model) -> Iterator[GpuStack]:
-    if can_fuse(model):
-        fused = FusedLlama(model)
-        if unsupported(fused) is None:
-            yield stack_of(fused, fused.id_map)
 
 
 def compile_stacks(stacks: list[GpuStack]) -> None:

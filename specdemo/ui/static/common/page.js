@@ -119,8 +119,8 @@ export function partIn(hash) {
 
 /** Scroll to a chart or section once it is visible and can be used, and move the focus to it. */
 async function showPart(name) {
-  const find = () => document.querySelector(`[data-plot="${name}"], [data-section="${name}"]`);
-  for (let polls = 0; !find()?.checkVisibility() || find().closest("[inert]"); polls += 1) {
+  const find = () => document.querySelector(`:is([data-plot="${name}"], [data-section="${name}"]):not([inert] *)`);
+  for (let polls = 0; !find()?.checkVisibility(); polls += 1) {
     if (polls === MAX_POLLS) return; // there is no such part, or the current lesson hides it
     await new Promise((resolve) => setTimeout(resolve, MOUNT_POLL_MS));
   }

@@ -26,7 +26,7 @@ export function columnsOf({ entry, phase, proposed }) {
     return { place, draft: { id: token.id, status: token.status, word, rejected: token.rejected }, own: choiceAt(token, emission), mark: MARKS[word] ?? "" };
   });
   const last = isJudged && emission && ownStatus(entry.round) !== "corrected" ? named(emission.id, ownStatus(entry.round)) : null;
-  const unused = isJudged && drafted.some(({ rejected }) => rejected) ? { id: null, status: "discarded", word: "" } : null; // not recorded
+  const unused = isJudged && drafted.some(({ rejected }) => rejected) ? { ...NONE, status: "discarded" } : null; // not recorded
   return [...columns, { place: "own", draft: null, own: last ?? unused, mark: "" }];
 }
 
