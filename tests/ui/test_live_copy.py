@@ -174,6 +174,13 @@ def test_the_text_is_the_servers_also_without_a_network(visit):
     assert found.lanes[SPECULATIVE].ids == found.lanes[BASELINE].ids == raw.lanes[SPECULATIVE].ids
 
 
+def test_before_the_first_run_the_worker_is_ready_and_no_model_is_loaded(visit):
+    page = visit()
+    page.wait_for_load_state("networkidle")
+    assert [worker.url.rpartition("/")[2] for worker in page.workers] == ["worker.js"]
+    assert not page.evaluate("caches.has('specdemo-live')")
+
+
 def test_without_headers_there_is_one_thread_and_after_a_reload_there_are_more(visit):
     page = visit({})
     assert not page.evaluate("crossOriginIsolated")

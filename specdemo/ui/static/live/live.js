@@ -11,6 +11,7 @@ const base = new URL(form.dataset.files, document.baseURI).href;
 const isReady = offline(); // later visits find the page and its modules in this browser
 let worker = null;
 let lines = "";
+isReady.then(() => (worker ??= opened())); // its modules have loaded when the first run begins
 
 fill(new URLSearchParams(location.search));
 onSubmit(form, start);
@@ -43,26 +44,28 @@ async function start() {
     ...{ baseline: true, draft_alone: false, repeats: 1 },
   };
   setRunning(true);
+  stageOfPage().source.repeat.dataset.only = "live"; // a server measures a run several times
   lines = "";
   show({ type: "progress", text: "Loading the models", fraction: 0 });
   await Promise.race([isReady, new Promise((done) => setTimeout(done, READY_MS))]);
-  if (!worker) openWorker();
+  worker ??= opened();
   worker.postMessage({ type: "run", base, config });
 }
 
-function openWorker() {
-  stageOfPage().source.repeat.dataset.only = "live"; // a server measures a run several times
-  worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
-  worker.onmessage = ({ data }) => {
+function opened() {
+  const opening = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+  opening.onmessage = ({ data }) => {
     if (data.lines) feed(data.lines);
     if (data.ended) end(data.facts);
   };
-  worker.onerror = ({ message }) => {
-    worker.terminate();
+  opening.onerror = ({ message }) => {
+    opening.terminate();
     worker = null; // the next run opens the models again
+    if (!run.disabled) return;
     show({ type: "error", message: `The models stopped working (${message || "the files did not load"}). Press Run to try again.` });
     end();
   };
+  return opening;
 }
 
 const show = (event) => feed(`${JSON.stringify(event)}\n`);
