@@ -136,12 +136,17 @@ def visit(browser: Any, folder: Path) -> Iterator[Callable[..., Any]]:
     assert faults == []
 
 
+def set_tokens(page: Any, tokens: int) -> None:
+    page.evaluate("document.querySelector('#live details').open = true")
+    page.fill("[name=tokens]", str(tokens))
+
+
 def run(page: Any, prompt: str, mode: str = "chat", k: str = "2") -> Any:
     """Press Run; return the finished run."""
     page.fill("[name=prompt]", prompt)
-    page.select_option("[name=mode]", mode)
     page.select_option("[name=k]", k)
-    page.fill("[name=tokens]", str(TOKENS))
+    set_tokens(page, TOKENS)
+    page.select_option("[name=mode]", mode)
     page.click("#run")
     page.wait_for_selector("#run:enabled")
     page.click("[data-role=to-end]")
@@ -181,6 +186,17 @@ def test_before_the_first_run_the_worker_is_ready_and_no_model_is_loaded(visit):
     assert not page.evaluate("caches.has('specdemo-live')")
 
 
+def test_a_setting_that_is_not_allowed_comes_into_view(visit):
+    page = visit()
+    set_tokens(page, 5)
+    page.click("#live summary")
+    page.click("#run")
+    expect(page.locator("[name=tokens]")).to_be_focused()
+    set_tokens(page, TOKENS)
+    page.click("#run")
+    expect(page.locator("[name=tokens]")).to_be_hidden()
+
+
 def test_without_headers_there_is_one_thread_and_after_a_reload_there_are_more(visit):
     page = visit({})
     assert not page.evaluate("crossOriginIsolated")
@@ -196,7 +212,7 @@ def test_stop_ends_a_run_and_a_long_or_missing_prompt_gets_a_sentence(visit):
     page.click("#run")
     page.click("#stop")
     page.wait_for_selector("#run:enabled")
-    page.fill("[name=tokens]", "512")
+    set_tokens(page, 512)
     page.click("#run")
     page.wait_for_selector(".sd[data-state=playing]")
     page.click("#stop")
@@ -209,13 +225,13 @@ def test_stop_ends_a_run_and_a_long_or_missing_prompt_gets_a_sentence(visit):
             r"^The prompt has 1,0\d\d tokens, but in a browser at most 624 are possible; shorten .*\.$"
         )
     )
-    page.click("[data-recording-name=days]")
+    page.select_option("[data-role=recordings]", "days")
     page.wait_for_selector(".sd[data-recording=days]")
 
 
 def error_of(page: Any) -> str:
     """Press Run; return the sentence with which the run ends."""
-    page.fill("[name=tokens]", str(TOKENS))
+    set_tokens(page, TOKENS)
     page.click("#run")
     page.wait_for_selector(".sd[data-state=error]")
     page.wait_for_selector("#run:enabled")
@@ -224,7 +240,7 @@ def error_of(page: Any) -> str:
 
 def assert_recordings_play(page: Any) -> None:
     for name in ("days", "block"):
-        page.click(f"[data-recording-name={name}]")
+        page.select_option("[data-role=recordings]", name)
         page.wait_for_selector(f".sd[data-recording={name}]:is([data-state=playing], [data-state=ended])")
         page.click("[data-role=to-end]")
         page.wait_for_selector(f"{ENDED}[data-recording={name}]")
@@ -278,7 +294,7 @@ def test_offline_all_recordings_play_also_before_the_first_run(visit):
 def test_a_hidden_tab_goes_on_and_a_reload_ends_the_run(visit):
     page = visit()
     run(page, PROMPT)
-    page.fill("[name=tokens]", "256")
+    set_tokens(page, 256)
     page.click("#run")
     page.wait_for_selector(".sd[data-state=playing]:not([data-recording])")
     lifecycle = page.context.new_cdp_session(page)

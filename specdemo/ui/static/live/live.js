@@ -6,6 +6,7 @@ import { stageOfPage } from "../stage/stage.js";
 const READY_MS = 10_000; // after it, a run does not wait for the service worker
 const form = document.getElementById("live");
 const [run, stop] = ["run", "stop"].map((id) => document.getElementById(id));
+const settings = form.querySelector("details");
 const roles = rolesOf(form);
 const base = new URL(form.dataset.files, document.baseURI).href;
 const isReady = offline(); // later visits find the page and its modules in this browser
@@ -15,6 +16,7 @@ isReady.then(() => (worker ??= opened())); // its modules have loaded when the f
 
 fill(new URLSearchParams(location.search));
 onSubmit(form, start);
+form.addEventListener("invalid", () => (settings.open = true), { capture: true }); // a browser shows no message on a hidden field
 stop.addEventListener("click", () => worker?.postMessage({ type: "stop" }));
 form.addEventListener("keydown", ({ key, ctrlKey, metaKey }) => {
   if (key === "Enter" && (ctrlKey || metaKey)) form.requestSubmit();
@@ -43,6 +45,7 @@ async function start() {
     max_new_tokens: Number(tokens.value),
     ...{ baseline: true, draft_alone: false, repeats: 1 },
   };
+  settings.open = false;
   setRunning(true);
   stageOfPage().source.repeat.dataset.only = "live"; // a server measures a run several times
   lines = "";

@@ -52,7 +52,8 @@ async function openPair(base, signal) {
   progress("Measuring pass costs", 1);
   await pause();
   const { module, kind } = await compiled();
-  const threads = globalThis.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, plan.threads) : 1;
+  const canShare = globalThis.crossOriginIsolated && "SharedArrayBuffer" in globalThis; // WebKitGTK isolates without sharing
+  const threads = canShare ? Math.min(navigator.hardwareConcurrency, plan.threads) : 1;
   const passes = new Passes(await instanceOf(module, memory, plan, 0), memory, plan, threads);
   for (let me = 1; me < threads; me += 1) await started({ module, memory, plan, me });
   chooseThreads(passes);
