@@ -19,7 +19,7 @@ from specdemo.classroom.rooms import Rooms
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.service.jobs import perform
 from specdemo.service.service import local_service
-from specdemo.ui.http.class_routes import class_routes, judge_with
+from specdemo.ui.http.class_routes import class_routes, submit_with
 from specdemo.ui.page import build_page, launch_options
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 @pytest.fixture
 def url(device: Device) -> Iterator[str]:
-    rooms = Rooms(judge_for=partial(judge_with, device.service))
+    rooms = Rooms(submit_for=partial(submit_with, device.service))
     yield from served(build_page(device.service), **launch_options(class_routes(rooms), [SCHOOL]))
 
 
@@ -138,7 +138,7 @@ def ask(teacher: Any, name: str, first: Any, second: Any) -> None:
 
 def measuring(*phones: Any) -> None:
     for phone in phones:
-        asked(phone).to_contain_text("The teacher’s page is measuring the answer now.")
+        asked(phone).to_contain_text("The answer is being measured now.")
 
 
 def start(teacher: Any) -> None:
