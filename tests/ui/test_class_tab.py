@@ -323,6 +323,8 @@ def test_a_measurement_ends_although_the_teachers_page_is_reloaded_or_gone(room,
         page = teacher.url
         if name == "cost":
             teacher.reload()
+            teacher.wait_for_selector(MOUNTED, state="attached")
+            asked(teacher).to_contain_text("Stop measuring")
         else:
             teacher.goto("about:blank")
             monkeypatch.setattr("specdemo.classroom.room.SILENT_S", 0.5)
