@@ -106,6 +106,7 @@ class ClassTab {
     roles.address.textContent = shortAddress(room.link);
     this.joinScreen.fill(room);
     this.relay = null;
+    this.questions.measurement = null; // that of an earlier class
     this.waiting = []; // messages of the teacher that have not reached the server yet
     this.isFirst = true;
     this.postedAt = 0;
