@@ -12,7 +12,7 @@ from helpers.stand_in import StandIn
 
 from specdemo.classroom.rooms import Rooms
 from specdemo.pairs.sources import Sources
-from specdemo.ui.http.class_routes import class_routes, judge_with
+from specdemo.ui.http.class_routes import class_routes, submit_with
 from specdemo.ui.page import build_page, launch_options
 
 ROUND_S = 0.02
@@ -24,7 +24,7 @@ def main() -> None:
     service = StandIn()
     service.gap_s = ROUND_S
     page = build_page(service, Sources().drafters)
-    options = launch_options(class_routes(Rooms(judge_for=partial(judge_with, service))))
+    options = launch_options(class_routes(Rooms(submit_for=partial(submit_with, service))))
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, server_port=port, **options)
     print(f"Open {address} in a browser; Ctrl-C ends the page.", flush=True)
     threading.Event().wait()

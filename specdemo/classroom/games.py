@@ -1,15 +1,14 @@
 """Games in which students write drafts, like a draft model, and the target verifies all of them."""
 
 import asyncio
-import logging
-import threading
 import unicodedata
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from specdemo.classroom.log import Log
+from specdemo.classroom.measuring import GAME, Job, Jobs, Request
 from specdemo.play.game import parse_draft
 from specdemo.records.limits import (
     MAX_CLASS_DRAFTS,
@@ -22,8 +21,6 @@ from specdemo.records.limits import (
 )
 from specdemo.records.trace import Mode
 
-Judge = Callable[[Mapping[str, Any], Callable[[], bool]], Awaitable[Mapping[str, Any]]]
-"""Maps a request (``text`` and ``drafts``) and a stop function to a ``class-judged`` event."""
 MAX_GAMES = 100
 MIN_SECONDS, DEFAULT_SECONDS, MAX_SECONDS = 5, 20, 120
 GRACE_S = 1.5
@@ -32,10 +29,9 @@ MAX_NAME_CHARS = 16
 # The maximum number of nicknames shown for the best drafts.
 MAX_NAMES = 5
 NOBODY = "Nobody has written a draft; start the next game."
-NO_JUDGE = "Games do not work on this server, because ZeroGPU lends its GPU for one run at a time."
-FAULT = "The drafts could not be verified because of an internal error; start the next game."
+NO_JOBS = "Games do not work on this server, because ZeroGPU lends its GPU for one run at a time."
+UNJUDGED = "The drafts could not be verified; start the next game."
 _FOR_ALL = ("alpha", "tau", "model_alpha", "model_name", "agreed", "sentence", "specials", "target")
-_log = logging.getLogger(__name__)
 
 
 class Phase(StrEnum):
@@ -156,22 +152,23 @@ def nickname(value: object) -> str:
 class Games:
     """The games of one class, one at a time. All methods must be called on one event loop.
 
-    The class's ``log`` receives everything that students see. ``judge`` is None if games do not work on this
+    The class's ``log`` receives everything that students see. ``jobs`` is None if games do not work on this
     server.
     """
 
-    def __init__(self, log: Log, judge: Judge | None) -> None:
+    def __init__(self, log: Log, jobs: Jobs | None) -> None:
         self._log = log
-        self._judge = judge
+        self._jobs = jobs
         self._played: list[Game] = []
         self.current: Game | None = None
         self._end_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._judging: asyncio.Task[None] | None = None
+        self._job: Job | None = None
+        self._judging: asyncio.Task[None] | None = None  # the reference keeps the task alive
 
     def start(self, raw: Mapping[str, Any]) -> None:
-        if self._judge is None:
-            raise UserError(NO_JUDGE)
+        if self._jobs is None:
+            raise UserError(NO_JOBS)
         if self.current is not None and self.current.phase in (Phase.OPEN, Phase.JUDGING):
             raise UserError("A game is running; wait for the end of this game.")
         if len(self._played) >= MAX_GAMES:
@@ -205,8 +202,8 @@ class Games:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._judging is not None:
-            self._judging.cancel()
+        if self._job is not None:
+            self._job.stopped = True
 
     def summary(self) -> list[dict[str, Any]]:
         return [
@@ -222,23 +219,20 @@ class Games:
     def _start_judging(self, game: Game) -> None:
         game.phase = Phase.JUDGING
         self._show()
-        self._judging = asyncio.get_running_loop().create_task(self._have_judged(game))
+        drafts = [draft.text for draft in game.drafts.values()]
+        self._job = Job(Request(GAME, {"text": game.text, "drafts": drafts}))
+        self._judging = asyncio.get_running_loop().create_task(self._have_judged(game, self._job))
 
-    async def _have_judged(self, game: Game) -> None:
-        assert self._judge is not None
-        ended = threading.Event()
-        try:
-            if not game.drafts:
-                raise UserError(NOBODY)
-            drafts = [draft.text for draft in game.drafts.values()]
-            game.set_results(await self._judge({"text": game.text, "drafts": drafts}, ended.is_set))
-        except UserError as error:
-            game.error, game.phase = str(error), Phase.FAILED
-        except Exception:
-            _log.exception("A class's drafts could not be judged")
-            game.error, game.phase = FAULT, Phase.FAILED
-        finally:
-            ended.set()  # If the game was dismissed, the judge must stop and free the device.
+    async def _have_judged(self, game: Game, job: Job) -> None:
+        assert self._jobs is not None
+        error = await self._jobs.do(job) if game.drafts else NOBODY
+        if job.stopped:
+            return
+        last = job.events[-1] if job.events else {}
+        if last.get("type") == "class-judged":
+            game.set_results(last)
+        else:
+            game.error, game.phase = error or UNJUDGED, Phase.FAILED
         self._show()
 
     def _show(self) -> None:

@@ -1,20 +1,24 @@
 """The questions of a class: the teacher asks, students answer, and the page shows the counts."""
 
+import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from specdemo.classroom.log import Log
+from specdemo.classroom.measuring import OPTIONS, RUN, UNFINISHED, Answer, Job, Jobs, answer_in, request_of
+from specdemo.records.events import Event
 from specdemo.records.limits import (
     UserError,
     choice,
     flag,
     integer,
     number,
+    parse_config,
     require_known,
     require_readable,
     show,
@@ -33,6 +37,8 @@ ROUNDING = 1e-9
 BARS = 8
 # The share of the answers in each of the two outer bars, those of the lowest and the highest numbers.
 OUTER_SHARE = 0.05
+LOOK_S = 0.1
+"""The time between two looks whether the teacher's page has shown the measured run."""
 _NAME = re.compile(r"[a-z0-9_-]{1,40}")
 
 
@@ -60,8 +66,10 @@ class Question:
     options: tuple[str, ...] = ()
     # True if students see the counts of the answers only after voting has closed.
     hidden: bool = True
-    # The name of a question that the teacher's page can measure; None for the teacher's own.
+    # The name of a question that the server can measure; None if the teacher enters the result.
     prepared: str | None = None
+    # The settings of the teacher's page, with which a prepared question is measured.
+    settings: Mapping[str, Any] = field(default_factory=dict)
     phase: Phase = Phase.OPEN
     # The students' tokens and latest answers: the index of an option, or a number.
     answers: dict[str, float] = field(default_factory=dict)
@@ -76,8 +84,10 @@ class Question:
     # True if the measurement gave no answer, and ``right`` was recorded earlier on another machine. Students'
     # answers are not compared with it.
     recorded: bool = False
-    # True if the latest measurement has ended without a result.
-    failed: bool = False
+    # The number of jobs in the queue before the measurement.
+    ahead: int = 0
+    # The message if the latest measurement has ended without a result.
+    error: str | None = None
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
         """Store a student's answer; it replaces the student's earlier answer."""
@@ -88,31 +98,23 @@ class Question:
             raise UserError("Voting is closed; wait for the result.")
         self.answers[student] = self._value(raw)
 
-    def close(self) -> None:
-        """Accept no more answers; a measurement in progress has ended without a result."""
+    def close(self, error: str | None = None) -> None:
+        """Accept no more answers; ``error`` is the message if a measurement has ended without a result."""
         if self.phase is not Phase.REVEALED:
-            self.failed = self.phase is Phase.MEASURING or self.failed
-            self.phase = Phase.CLOSED
+            self.phase, self.error = Phase.CLOSED, error or self.error
 
     def measure(self) -> None:
-        self.phase, self.failed = Phase.MEASURING, False
+        self.phase, self.error, self.ahead = Phase.MEASURING, None, 0
 
     def reveal(self, raw: Mapping[str, Any]) -> None:
-        """Close voting; show the ``right`` answer (may be null), ``why`` and ``figures``, all untrusted.
+        """Close voting; show the ``right`` answer that the teacher has entered (untrusted; may be null)."""
+        require_known(raw, ("right",))
+        right = None if raw.get("right") is None else self._value({"answer": raw["right"]})
+        self.right, self.phase = right, Phase.REVEALED
 
-        ``recorded`` says that the answer was recorded earlier, because the measurement gave none.
-        """
-        texts = {key: raw.get(key, "") for key in ("why", "figures")}
-        for key, text in texts.items():
-            if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
-                raise UserError(f"{key} must be text of at most {MAX_TEXT_CHARS} characters.")
-            require_readable(key, text)
-            texts[key] = without_direction_marks(text)
-        self.right = None if raw.get("right") is None else self._value({"answer": raw["right"]})
-        self.recorded = flag(raw, "recorded", False)
-        self.measured = self.phase is Phase.MEASURING and not self.recorded
-        self.why, self.figures = texts["why"], texts["figures"]
-        self.phase = Phase.REVEALED
+    def reveal_measured(self, answer: Answer) -> None:
+        self.right, self.why, self.figures, self.recorded = answer
+        self.measured, self.phase = not self.recorded, Phase.REVEALED
 
     def for_students(self) -> dict[str, Any]:
         """Return the part of the question's state that every student may see now."""
@@ -122,7 +124,8 @@ class Question:
             "kind": self.kind,
             "options": list(self.options),
             "phase": self.phase,
-            "failed": self.failed,
+            "failed": self.error is not None,
+            "ahead": self.ahead,
             "tolerance": self._tolerance,
         }
         if self.phase is Phase.REVEALED:
@@ -134,6 +137,7 @@ class Question:
     def for_teacher(self) -> dict[str, Any]:
         # The teacher's page may be on a projector, so hidden counts stay hidden there too.
         own = {"answered": len(self.answers), "hidden": self.hidden, "prepared": self.prepared}
+        own["error"] = self.error
         return {**self.for_students(), **own}
 
     def summary(self) -> dict[str, Any]:
@@ -179,7 +183,7 @@ def optional_name(raw: Mapping[str, Any], key: str) -> str | None:
 
 def parse_question(raw: Mapping[str, Any], number: int) -> Question:
     """Return the teacher's question with the fields of ``raw``, all untrusted."""
-    require_known(raw, ("text", "kind", "options", "hidden", "prepared"))
+    require_known(raw, ("text", "kind", "options", "hidden", "prepared", "settings"))
     kind = choice(raw, "kind", QuestionKind, QuestionKind.CHOICE)
     options = raw.get("options", [])
     if not isinstance(options, list) or (kind is QuestionKind.NUMBER and options):
@@ -192,39 +196,111 @@ def parse_question(raw: Mapping[str, Any], number: int) -> Question:
     if len(set(texts)) < len(texts):
         raise UserError("Two answers are the same; change one answer.")
     text = _text("question", raw.get("text"), MAX_TEXT_CHARS)
-    return Question(number, text, kind, texts, flag(raw, "hidden", True), optional_name(raw, "prepared"))
+    hidden, prepared, settings = flag(raw, "hidden", True), raw.get("prepared"), raw.get("settings", {})
+    if prepared is not None:
+        if not isinstance(prepared, str) or len(texts) != OPTIONS.get(prepared):
+            raise UserError(f"prepared must be a question with these options, got {show(prepared)}.")
+        if not isinstance(settings, dict):
+            raise UserError("settings must be an object.")
+        if (request := request_of(prepared, settings)).kind == RUN:
+            parse_config(request.settings)
+    return Question(number, text, kind, texts, hidden, prepared, settings)
+
+
+class Measurement(NamedTuple):
+    # Counts the measurements of the class from 1.
+    number: int
+    question: Question
+    job: Job
 
 
 class Questions:
-    """The questions of one class. The page shows one at a time, ``current``."""
+    """The questions of one class. The page shows one at a time, ``current``.
 
-    def __init__(self, log: Log) -> None:
+    All methods must be called on one event loop. ``jobs`` is None if this server cannot measure questions.
+    ``has_teacher`` returns False if the teacher's page has been silent for a while.
+    """
+
+    def __init__(
+        self, log: Log, jobs: Jobs | None = None, has_teacher: Callable[[], bool] = lambda: False
+    ) -> None:
         self._log = log
+        self._jobs = jobs
+        self._has_teacher = has_teacher
         self._asked: list[Question] = []
         self.current: Question | None = None
+        self._latest: Measurement | None = None
+        self._shown: object = None  # the number of the measurement whose run the teacher's page has shown
+        self._measuring: asyncio.Task[None] | None = None  # the reference keeps the task alive
 
     def ask(self, raw: Mapping[str, Any]) -> None:
         """Put the next question on the page."""
         if len(self._asked) >= MAX_QUESTIONS:
             raise UserError(f"A class can have at most {MAX_QUESTIONS} questions; start another class.")
         self.current = parse_question(raw, len(self._asked) + 1)
+        if self._jobs is None:
+            self.current.prepared = None
         self._asked.append(self.current)
         self._show()
 
     def close(self) -> None:
-        self._require_current().close()
+        question = self._require_current()
+        question.close(UNFINISHED if question.phase is Phase.MEASURING else None)
+        self.stop()
         self._show()
 
     def measure(self) -> None:
-        self._require_current().measure()
+        """Close voting and start to measure the answer, which goes on without any page."""
+        question = self._require_current()
+        if self._jobs is None or question.prepared is None:
+            raise UserError("This question cannot be measured; enter the result.")
+        if question.phase in (Phase.MEASURING, Phase.REVEALED):
+            raise UserError("This question is measured already; wait for the result.")
+        number = self._latest.number + 1 if self._latest else 1
+        job = Job(request_of(question.prepared, question.settings))
+        self._latest = Measurement(number, question, job)
+        question.measure()
+        self._measuring = asyncio.get_running_loop().create_task(self._measure(self._latest))
         self._show()
+
+    def note_shown(self, raw: Mapping[str, Any]) -> None:
+        """Note that the teacher's page no longer plays the run of a ``measurement``."""
+        require_known(raw, ("measurement",))
+        self._shown = raw.get("measurement")
+
+    def news(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the events of the latest measurement after the first ``events`` of the ``measurement``.
+
+        Both are untrusted. Returns None for a page that has not seen the beginning of a finished measurement.
+        """
+        if self._latest is None or self._measuring is None:
+            return None
+        number, question, job = self._latest
+        is_known = raw.get("measurement") == number
+        if self._measuring.done() and not is_known:
+            return None
+        first = integer(raw, "events", 0, 0, len(job.events)) if is_known else 0
+        return {
+            "number": number,
+            "question": question.number,
+            "kind": job.request.kind,
+            "events": job.events[first:],
+            "ended": job.ended,
+        }
+
+    def stop(self) -> None:
+        """Stop the measurement in progress, if there is one."""
+        if self._latest is not None:
+            self._latest.job.stopped = True
 
     def reveal(self, raw: Mapping[str, Any]) -> None:
         self._require_current().reveal(raw)
+        self.stop()
         self._show()
 
     def dismiss(self) -> None:
         self._require_current()
+        self.stop()
         self.current = None
         self._show()
 
@@ -241,6 +317,31 @@ class Questions:
 
     def summary(self) -> list[dict[str, Any]]:
         return [question.summary() for question in self._asked if question.phase is not Phase.OPEN]
+
+    async def _measure(self, measurement: Measurement) -> None:
+        number, question, job = measurement
+        assert self._jobs is not None and question.prepared is not None
+
+        def take(event: Event) -> None:
+            ahead = event.get("ahead", 0)
+            if ahead != question.ahead:
+                question.ahead = ahead
+                self._show()
+
+        error = await self._jobs.do(job, take)
+        is_run = error is None and job.request.kind == RUN
+        # Students must not read the result before the projector shows it.
+        while is_run and self._shown != number and self._has_teacher() and not job.stopped:
+            await asyncio.sleep(LOOK_S)
+        if job.stopped:
+            return
+        try:
+            if error is not None:
+                raise UserError(error)
+            question.reveal_measured(answer_in(question.prepared, job.events))
+        except UserError as refusal:
+            question.close(str(refusal))
+        self._show()
 
     def _require_current(self) -> Question:
         if self.current is None:

@@ -9,14 +9,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from specdemo.classroom.games import Games, Judge
+from specdemo.classroom.games import Games
 from specdemo.classroom.log import Frame, Log
+from specdemo.classroom.measuring import Jobs, Submit
 from specdemo.classroom.questions import Questions, optional_name
 from specdemo.classroom.students import Students
 from specdemo.records.limits import UserError, flag, integer, number, require_known, show
 
 # A class ends if the teacher's page has sent nothing for this time.
 IDLE_S = 600.0
+# After so many seconds without a message, the teacher's page counts as closed or asleep.
+SILENT_S = 5.0
 # The maximum time between two writes to a stream. Proxies close silent streams, and a closed connection is
 # noticed only when something is written to it.
 KEEP_ALIVE_S = 2.0
@@ -49,19 +52,20 @@ class UnknownRunError(UserError):
 class Room:
     """One class, which students join with ``code``. All methods must be called on one event loop.
 
-    ``secret`` is the key that identifies the teacher's page. ``judge`` is None if games do not work on this
-    server.
+    ``secret`` is the key that identifies the teacher's page. ``submit`` is None if this server does no jobs
+    for classes.
     """
 
     def __init__(
-        self, code: str, clock: Callable[[], float] = time.monotonic, judge: Judge | None = None
+        self, code: str, clock: Callable[[], float] = time.monotonic, submit: Submit | None = None
     ) -> None:
         self.code = code
         self.secret = secrets.token_urlsafe(24)
         self.log = Log()
         self.students = Students(clock)
-        self.questions = Questions(self.log)
-        self.games = Games(self.log, judge)
+        jobs = Jobs(submit) if submit else None
+        self.questions = Questions(self.log, jobs, lambda: clock() - self._heard_at < SILENT_S)
+        self.games = Games(self.log, jobs)
         self._clock = clock
         self._heard_at = clock()
         self._ended = False
@@ -75,6 +79,7 @@ class Room:
             "ask": self.questions.ask,
             "close": lambda _message: self.questions.close(),
             "measure": lambda _message: self.questions.measure(),
+            "shown": self.questions.note_shown,
             "reveal": self.questions.reveal,
             "dismiss": lambda _message: self.questions.dismiss(),
             "play": self.games.start,
@@ -98,12 +103,13 @@ class Room:
         """Process messages of the teacher's page in order.
 
         ``post`` has the ``messages`` and the id of the teacher's ``window``; if ``first`` is true, the class
-        follows this window from now on. If a message is refused, the messages before it remain processed. A
-        message with a ``number`` is processed only once, even if it is sent several times.
+        follows this window from now on. ``seen`` is the part of a measurement that the page has already. If a
+        message is refused, the messages before it remain processed. A message with a ``number`` is processed
+        only once, even if it is sent several times.
 
-        Returns the number of ``students`` present, the current ``question`` and ``game``, and the time for
-        ``writing`` (see ``Games.time_left``). In ``question`` and ``game``, ``absent`` counts the answers or
-        drafts of students who are not present.
+        Returns the number of ``students`` present, the current ``question`` and ``game``, the new events of
+        the ``measurement`` (see ``Questions.news``), and the time for ``writing`` (see ``Games.time_left``).
+        In ``question`` and ``game``, ``absent`` counts the answers or drafts of students who are not present.
         """
         self._require_open()
         window = post.get("window")
@@ -112,7 +118,9 @@ class Room:
         if window != self._window:
             raise OtherWindowError(OTHER_WINDOW)
         self._heard_at = self._clock()
-        messages = post.get("messages")
+        messages, seen = post.get("messages"), post.get("seen", {})
+        if not isinstance(seen, dict):
+            raise UserError("seen must be an object.")
         if not isinstance(messages, list):
             raise UserError("messages must be a list of objects.")
         for message in messages:
@@ -124,6 +132,7 @@ class Room:
             "question": {**question.for_teacher(), "absent": absent(question.answers)} if question else None,
             "game": {**game.for_teacher(), "absent": absent(game.drafts)} if game else None,
             "writing": self.games.time_left(),
+            "measurement": self.questions.news(seen),
         }
 
     def summary(self) -> dict[str, Any]:
@@ -155,6 +164,7 @@ class Room:
     def end(self) -> None:
         """End the class for everybody."""
         self._ended = True
+        self.questions.stop()
         self.games.stop()
         self.log.wake()
 

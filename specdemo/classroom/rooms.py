@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from specdemo.classroom.games import Judge
+from specdemo.classroom.measuring import Submit
 from specdemo.classroom.room import Room
 from specdemo.classroom.students import Rates, TooOftenError
 from specdemo.records.limits import UserError
@@ -32,17 +32,17 @@ class NoClassError(UserError):
 class Rooms:
     """The open classes.
 
-    ``judge_for`` maps the teacher's address and the class's code to the judge of the games; None if games do
-    not work on this server.
+    ``submit_for`` maps the teacher's address and the class's code to the function that has the class's jobs
+    done; None if this server does no jobs for classes.
     """
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
-        judge_for: Callable[[str, str], Judge] | None = None,
+        submit_for: Callable[[str, str], Submit] | None = None,
     ) -> None:
         self._clock = clock
-        self._judge_for = judge_for
+        self._submit_for = submit_for
         self._rooms: dict[str, tuple[Room, str]] = {}
         self._joins = Rates(JOINS_PER_S, JOIN_BURST, clock)
         self._misses = Rates(MISSES_PER_S, MISS_BURST, clock)
@@ -59,7 +59,8 @@ class Rooms:
             raise UserError(f"This server has {MAX_ROOMS} open classes, the maximum; try again later.")
         while (code := "".join(secrets.choice(CODE_CHARS) for _ in range(CODE_LENGTH))) in self._rooms:
             pass
-        room = Room(code, self._clock, self._judge_for(address, code) if self._judge_for else None)
+        submit = self._submit_for(address, code) if self._submit_for else None
+        room = Room(code, self._clock, submit)
         self._rooms[code] = (room, address)
         return room
 

@@ -209,7 +209,7 @@ def serve(settings: argparse.Namespace) -> int:
     # Import Gradio, which takes seconds, while the models load.
     from specdemo.classroom.rooms import Rooms
     from specdemo.ui.api_endpoints import with_mcp
-    from specdemo.ui.http.class_routes import class_routes, judge_with
+    from specdemo.ui.http.class_routes import class_routes, submit_with
     from specdemo.ui.http.gradio_internals import untested_version
     from specdemo.ui.http.own_routes import health_route
     from specdemo.ui.http.visitors import TRUSTED
@@ -229,7 +229,7 @@ def serve(settings: argparse.Namespace) -> int:
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
     has_live_copy = settings.live and default_pair(settings) == BUILT_IN
     page = build_page(source, hosting.drafters, offer, has_live_copy)
-    rooms = Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service))
+    rooms = Rooms(submit_for=None if ZERO_GPU else partial(submit_with, source))
     addresses = partial(addresses_for_others, page)
     routes = [health_route(service), *class_routes(rooms, addresses, has_live_copy)]
     if has_live_copy:

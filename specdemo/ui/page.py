@@ -86,7 +86,9 @@ def build_page(
                 lab_stops = build_lab(service, controls.pair)
             with _tab("class", render_children=True):
                 openings = [opening._asdict() for opening in OPENINGS]
-                class_settings = {"questions": shown_questions(), "openings": openings}
+                named = controls._asdict().items()
+                defaults = {name: widget.value for name, widget in named if name != "auto"}
+                class_settings = {"questions": shown_questions(), "openings": openings, "defaults": defaults}
                 component("class", "class/class.js", "mountClass", class_settings)
         gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)
         # A watched server drafts as it likes, so nothing can be predicted about k.

@@ -9,6 +9,7 @@ from helpers.stand_in import StandIn
 from specdemo.classroom import games as games_module
 from specdemo.classroom.games import Games, Phase, nickname, parse_game
 from specdemo.classroom.log import Log
+from specdemo.classroom.measuring import Jobs
 from specdemo.classroom.room import Room
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import JobKind
@@ -17,8 +18,8 @@ GAME = {"text": "Please answer", "seconds": 5}
 
 
 async def judge(request, _stop):
-    [event] = StandIn().events(JobKind.CLASS, request, lambda: False)
-    return event
+    for event in StandIn().events(JobKind(request.kind), request.settings, lambda: False):
+        yield event
 
 
 def draft(text=" as soon", game=1, **more):
@@ -35,7 +36,7 @@ def played(*drafts, judge=judge, **settings):
     """Return the games of a class after a game with these drafts, ``(student, message)``."""
 
     async def work():
-        games = Games(Log(), judge)
+        games = Games(Log(), Jobs(judge))
         games.start({**GAME, **settings})
         for student, message in drafts:
             games.take(student, message)
@@ -122,13 +123,14 @@ def test_only_its_student_sees_a_draft_that_is_not_open_the_latest_one(short):
 def test_a_game_that_cannot_be_judged_says_why(short, fault, drafts, words):
     async def broken(_request, _stop):
         raise fault
+        yield
 
     assert words in played(*drafts, judge=broken).current.error
 
 
 @on_loop
 async def test_one_game_is_on_at_a_time_and_none_without_a_judge():
-    games = Games(Log(), judge)
+    games = Games(Log(), Jobs(judge))
     assert games.time_left() is None
     games.start(GAME)
     with pytest.raises(UserError, match="A game is running"):
@@ -149,9 +151,11 @@ async def test_a_dismissed_game_is_not_judged_and_its_judge_is_stopped(short):
 
     async def slow(_request, stop):
         stops.append(stop)
-        await asyncio.sleep(20)
+        while not stop():
+            await asyncio.sleep(0.01)
+        yield {"type": "progress"}
 
-    games = Games(Log(), slow)
+    games = Games(Log(), Jobs(slow))
     games.start(GAME)
     games.take("a", draft())
     games.dismiss()
@@ -163,14 +167,15 @@ async def test_a_dismissed_game_is_not_judged_and_its_judge_is_stopped(short):
         await asyncio.sleep(0.01)
     assert not stops[0]()
     games.dismiss()
-    await asyncio.sleep(0)
     assert stops[0]()
+    await asyncio.sleep(0.1)
+    assert games.current is None and games.summary() == []
 
 
 @on_loop
 async def test_a_class_accepts_drafts_of_its_own_students_only_and_no_posts_too_often():
     clock = Clock()
-    room = Room("BCDFG", clock, judge=judge)
+    room = Room("BCDFG", clock, submit=judge)
     room.take(post({"type": "play", **GAME}, ASK))
     token, other = room.students.join(), room.students.join()
     with pytest.raises(UserError, match="not in this class"):

@@ -20,7 +20,7 @@ from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
 from specdemo.service.service import RunService
-from specdemo.ui.http.class_routes import class_routes, judge_with
+from specdemo.ui.http.class_routes import class_routes, submit_with
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.serving import notice_lost_readers
 
@@ -86,7 +86,7 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "FOLDER", folder)
         page = build_page(replay, Sources().drafters)
-        rooms = Rooms(judge_for=partial(judge_with, replay))
+        rooms = Rooms(submit_for=partial(submit_with, replay))
         options = launch_options(class_routes(rooms))
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
         notice_lost_readers(page)

@@ -5,22 +5,25 @@ A student takes no Gradio session, no queue position and no thread of the server
 
 import csv
 import io
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from functools import cache, partial
 from string import Template
 from typing import Any
 from urllib.parse import urlsplit
 
 import segno
-from starlette.concurrency import run_in_threadpool
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from specdemo.charts.palette import css_variables
-from specdemo.classroom.games import Judge
+from specdemo.classroom.measuring import QUIZ, Submit
+from specdemo.classroom.measuring import Request as JobRequest
 from specdemo.classroom.room import Room
 from specdemo.classroom.rooms import Rooms
+from specdemo.records.events import Event
 from specdemo.records.limits import UserError, show
 from specdemo.records.trace import dump
 from specdemo.service.fairness import Visitor
@@ -79,17 +82,28 @@ def class_routes(
     return [*routes, reach, *pages, *(Route(f"{one.path}/", _to_page) for one in pages)]
 
 
-def judge_with(service: RunService, address: str, code: str) -> Judge:
-    """Return the judge of a class's games; its jobs count as one visitor at the teacher's address."""
+def submit_with(service: RunService, address: str, code: str) -> Submit:
+    """Return a function that does a class's jobs, which count as one visitor at the teacher's address."""
     visitor = Visitor(address, f"class {code}")
 
-    def results(request: Mapping[str, Any], stop: Stop) -> Mapping[str, Any]:
-        *_, last = [{}, *service.events(JobKind.CLASS, request, stop, None, visitor)]
-        if last.get("type") != "class-judged":
-            raise UserError("The drafts could not be verified; start the next game.")
-        return last
+    async def submit(asked: JobRequest, stop: Stop) -> AsyncGenerator[Event, None]:
+        events = service.events(JobKind(asked.kind), asked.settings, stop, asked.pair, visitor)
+        try:
+            async for event in iterate_in_threadpool(events):
+                yield event
+                if asked.kind == QUIZ and event["type"] == "verdict" and event["option"] is None:
+                    yield recorded_answer(event["question"])
+        finally:
+            await run_in_threadpool(events.close)
 
-    return lambda request, stop: run_in_threadpool(results, request, stop)
+    return submit
+
+
+def recorded_answer(number: int) -> Event:
+    """Return the ``option``, ``why`` and ``place`` of the built-in models' answer to a quiz question."""
+    events = map(json.loads, static_text("learn/quiz-answers.ndjson").splitlines())
+    merged = {key: value for event in events if event["question"] == number for key, value in event.items()}
+    return {**merged, "type": "recorded"}
 
 
 @cache

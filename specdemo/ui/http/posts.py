@@ -27,7 +27,7 @@ MAX_DEPTH = 32
 """The maximum number of nested lists and objects in a request; the page needs four."""
 MAX_VALUES = 15_000
 """The maximum number of JSON values in a request; commas in a prompt (at most 8,000) count as well."""
-_CLASS_STATUS = {NoClassError: 404, OtherWindowError: 409, UnknownRunError: 409, TooOftenError: 429}
+_CLASS_STATUS = {NoClassError: 404, OtherWindowError: 423, UnknownRunError: 409, TooOftenError: 429}
 
 
 class RefusedError(UserError):

@@ -19,7 +19,7 @@ const LOST_MS = 7000; // without a reply for so long, the chip says that the con
 const CONFIRM_MS = 5000;
 const LOCAL_HOSTS = ["localhost", "127.0.0.1", "[::1]", "0.0.0.0", "[::]"];
 const SECRET = "X-Class-Secret";
-const [NOT_FOUND, CONFLICT] = [404, 409];
+const [NOT_FOUND, RUN_UNKNOWN, ELSEWHERE] = [404, 409, 423];
 const REFUSED = [400, 413];
 
 /** Called once by the Gradio component. */
@@ -28,7 +28,7 @@ export function mountClass({ element: host, base, settings }) {
 }
 
 class ClassTab {
-  constructor(root, base, { questions: quiz, openings }) {
+  constructor(root, base, { questions: quiz, openings, defaults }) {
     this.root = root;
     this.base = base;
     this.roles = rolesOf(root);
@@ -44,7 +44,7 @@ class ClassTab {
       ...PREDICTIONS.map((question) => ({ ...question, label: `Your next run: ${question.text}` })),
       ...quiz.map((question, index) => ({ ...question, label: `Quiz question ${index + 1}: ${question.text}`, isOfQuiz: true })),
     ];
-    this.questions = new ClassQuestions(this.roles, prepared, (message) => this.send(message));
+    this.questions = new ClassQuestions(this.roles, prepared, defaults, (message) => this.send(message));
     this.games = new ClassGames(this.roles, openings, (message) => this.send(message), () => this.fetch(this.at("game")));
     for (const role of ["plan", "plan-again"]) this.roles[role].href = new URL("class/lesson-plan.html", base).href;
     this.page = new URL("..", base); // the address of the live page, to which the class's link belongs
@@ -106,11 +106,12 @@ class ClassTab {
     roles.address.textContent = shortAddress(room.link);
     this.joinScreen.fill(room);
     this.relay = null;
+    this.questions.measurement = null; // that of an earlier class
     this.waiting = []; // messages of the teacher that have not reached the server yet
     this.isFirst = true;
     this.postedAt = 0;
     this.watchReplies();
-    this.showClass({ students: 0, question: null, game: null, writing: null });
+    this.showClass({ students: 0, question: null, game: null, writing: null, measurement: null });
     this.schedule(0);
   }
 
@@ -138,11 +139,11 @@ class ClassTab {
     const [message] = this.waiting;
     const { messages, taken } = message ? { messages: [message], taken: () => this.waiting.shift() } : this.relay.news();
     this.isPosting = true;
-    const content = { window: this.window, first: this.isFirst, messages };
+    const content = { window: this.window, first: this.isFirst, messages, seen: this.questions.seen };
     const reply = await this.fetch(this.at("teach"), content).catch((error) => ({ error }));
     this.isPosting = false;
     if (this.room !== room) return; // the class has ended in the meantime
-    const isMoving = stage.player.playing || stage.shown.isArriving;
+    const isMoving = stage.player.playing || stage.shown.isArriving || reply.question?.phase === "measuring";
     this.schedule(this.waiting.length || isMoving ? POST_MS : IDLE_POST_MS);
     if (reply.error) return this.failed(reply.error, message);
     this.isFirst = false;
@@ -160,8 +161,8 @@ class ClassTab {
   // Handles refusals only. After a network failure, or if the server is busy, the next post tries again.
   failed(error, message) {
     if (error.status === NOT_FOUND) this.close("The class has ended, because the server restarted or this page was offline for too long. Start a new class.");
-    else if (error.status === CONFLICT && error.message.startsWith("Another window")) this.close(error.message, true);
-    else if (error.status === CONFLICT) this.relay.restart();
+    else if (error.status === ELSEWHERE) this.close(error.message, true);
+    else if (error.status === RUN_UNKNOWN) this.relay.restart();
     else if (REFUSED.includes(error.status)) {
       if (message) this.waiting.shift();
       else this.relay.giveUp();
@@ -185,7 +186,8 @@ class ClassTab {
     throw Object.assign(new Error(error), { status: response.status });
   }
 
-  showClass({ students, question, game, writing }) {
+  showClass({ students, question, game, writing, measurement }) {
+    if (measurement) this.questions.follow(measurement);
     const here = students === 1 ? "1 student is here." : `${students} students are here.`;
     for (const node of [this.roles.here, this.roles["join-here"]]) write(node, here);
     if (!this.chip.isConnected) document.querySelector(".sd-tools")?.prepend(this.chip);

@@ -1,26 +1,28 @@
-// The teacher's questions to the class: the form for asking, the measurement of the answer, and the summary of the lesson.
+// The teacher's questions to the class: the form for asking, the view of the measurement, and the summary of the lesson.
 
 import { absentWords, answerList, numberIn, resultWords } from "./class_results.js";
 import { button, element, onSubmit, replaceParts, write } from "../common/dom.js";
-import { mountTab } from "../common/page.js";
-import { LETTERS, optionOf, progressLine, tableOf, whyWords } from "../learn/quiz_cards.js";
+import { currentTab, heldValues, openTab } from "../common/page.js";
+import { resultOf } from "../learn/quiz.js";
+import { LETTERS, progressLine, tableOf } from "../learn/quiz_cards.js";
 import { saveFile } from "../stage/share.js";
+import { stageOfPage } from "../stage/stage.js";
 
 const MAX_QUOTED = 120; // characters of the prompt in a question
 const LONG = 180; // the number of characters above which the projector shows a question smaller
 
 export class ClassQuestions {
   /**
-   * `prepared`: questions that this page can measure, each with `name`, `label`, `text`, `setup` and `options`. `send`
-   * posts a message to the class.
+   * `prepared`: questions that the server can measure, each with `name`, `label`, `text`, `setup` and `options`.
+   * `defaults` are the settings of the widgets before they change. `send` posts a message to the class.
    */
-  constructor(roles, prepared, send) {
+  constructor(roles, prepared, defaults, send) {
     this.roles = roles;
     this.prepared = prepared;
+    this.defaults = defaults;
     this.send = send;
     this.shown = "null";
-    this.measurement = null; // the result so far of the measurement in progress, or the last one; null if there is none
-    this.prompt = null; // the prompt that the question quotes; null if it quotes none, or was asked before a reload or in another window
+    this.measurement = null; // what has arrived of the latest measurement: its `number`, `question` and `events`, and its `run` on the stage
     for (const { name, label } of prepared) {
       const option = element("option", "", label);
       option.value = name;
@@ -30,9 +32,10 @@ export class ClassQuestions {
     this.fields = form.elements;
     roles.prepared.addEventListener("change", () => this.fill());
     form.addEventListener("change", () => this.showKind());
+    form.addEventListener("input", ({ target: { name } }) => {
+      if (["text", "kind", "options"].includes(name)) roles.prepared.value = ""; // it is the teacher's own question now
+    });
     onSubmit(form, () => this.ask());
-    document.addEventListener("sd-measuring", ({ detail }) => this.measuring(detail));
-    document.addEventListener("sd-measured", ({ detail }) => this.measured(detail));
   }
 
   fill() {
@@ -51,52 +54,49 @@ export class ClassQuestions {
     const { text, kind, options, hidden } = this.fields;
     const lines = options.value.split("\n").map((line) => line.trim()).filter(Boolean);
     const choices = kind.value === "choice" ? lines : [];
-    const chosen = this.chosenQuestion(text.value, choices);
-    const isOfRun = Boolean(chosen) && !chosen.isOfQuiz;
-    this.prompt = isOfRun ? promptNow() : null;
-    // The prompt may have changed since the form was filled.
-    const words = isOfRun ? textOf(chosen) : text.value;
-    this.send({ type: "ask", text: words, kind: kind.value, options: choices, hidden: hidden.checked, prepared: chosen?.name ?? null });
+    const chosen = this.prepared.find(({ name }) => name === this.roles.prepared.value);
+    const question = { type: "ask", text: text.value, kind: kind.value, options: choices, hidden: hidden.checked };
+    if (chosen) {
+      // The prompt may have changed since the form was filled.
+      const settings = { ...this.defaults, ...heldValues(), prompt: promptNow() };
+      Object.assign(question, { text: textOf(chosen), prepared: chosen.name, settings });
+    }
+    this.send(question);
   }
 
-  /** The prepared question in the form; undefined if the teacher has changed it or written another one. */
-  chosenQuestion(text, options) {
-    const isSame = (one) => text.startsWith(one.text) && text.endsWith(one.setup) && one.options.join("\n") === options.join("\n");
-    return this.prepared.find((one) => one.name === this.roles.prepared.value && isSame(one));
+  /** The part of the latest measurement that this page has. */
+  get seen() {
+    const { number, events } = this.measurement ?? {};
+    return number ? { measurement: number, events: events.length } : {};
   }
 
-  /** The prepared question that the class has been asked; undefined if it is the teacher's own. */
-  get askedQuestion() {
-    return this.prepared.find(({ name }) => name === this.question.prepared);
-  }
-
-  isMeasured(name) {
-    return Boolean(this.question) && this.question.phase !== "revealed" && name === this.question.prepared;
-  }
-
-  /** Follow the measurement of the question `name`, wherever on this page it was started. */
-  measuring({ name, result }) {
-    if (!this.isMeasured(name)) return;
-    const isFirst = this.measurement === null;
-    this.measurement = result;
-    if (isFirst) this.send({ type: "measure" });
-    else this.showMeasurement();
-  }
-
-  measured({ name, result }) {
-    if (!this.isMeasured(name)) return;
-    const { verdict, recorded, error, sides } = result;
-    this.measurement = verdict ? result : null;
-    const figures = sides ? figureWords(sides) : verdict?.why;
-    if (verdict) this.send({ type: "reveal", right: optionOf(result), recorded: Boolean(recorded), why: whyWords(result), figures });
-    else this.send({ type: "close" });
-    if (error) write(this.roles.said, error);
+  /** Take the news of a measurement: the stage shows its run. */
+  follow({ number, question, kind, events, ended }) {
+    const stage = stageOfPage();
+    if (number !== this.measurement?.number) {
+      this.measurement = { number, question, events: [], run: null, isShown: false };
+      if (kind === "run") {
+        expectRun(true);
+        this.measurement.run = stage.awaitRun();
+      }
+    }
+    const { measurement } = this;
+    const { run } = measurement;
+    measurement.events.push(...events);
+    if (run && run === stage.arriving) stage.receive(events);
+    if (!run || !ended || measurement.isShown || isWatched(stage, run)) return;
+    measurement.isShown = true;
+    if (!run.hasBegun) expectRun(false);
+    this.send({ type: "shown", measurement: number });
   }
 
   showMeasurement() {
-    const { progress, sides } = this.measurement ?? {};
-    const parts = progress && this.question.phase === "measuring" ? [progressLine(progress)] : [];
-    this.figures.replaceChildren(...parts, ...(sides?.length ? [tableOf(sides)] : []));
+    const { number, phase } = this.question;
+    const { question, events, run } = this.measurement ?? {};
+    const isShown = question === number && ["measuring", "revealed"].includes(phase);
+    const { progress, sides } = resultOf(isShown ? events : []);
+    const parts = progress && phase === "measuring" && !run?.hasBegun ? [progressLine(progress)] : []; // a run shows its own
+    this.figures.replaceChildren(...parts, ...(sides.length ? [tableOf(sides)] : []));
   }
 
   /**
@@ -105,6 +105,7 @@ export class ClassQuestions {
   show(question, students) {
     const before = this.question;
     this.question = question;
+    if (question && this.figures && question.number === before?.number) this.showMeasurement();
     const shown = JSON.stringify([question, students]);
     if (shown === this.shown) return; // nothing has changed; do not replace the buttons
     this.shown = shown;
@@ -120,28 +121,27 @@ export class ClassQuestions {
       this.counts.replaceChildren(answerList(question), ...(question.phase === "revealed" ? [] : [count]));
     }
     if (isNext) (question ? asked : form).scrollIntoView({ block: "nearest" });
-    // The measurement ended with the page that made it: this page was reloaded, or it is another window.
-    if (question?.phase === "measuring" && !this.measurement) this.send({ type: "close" });
   }
 
   /** Prepare the page for the next question, which may not have been asked yet. */
   begin() {
-    this.measurement = null;
     this.roles.summary.hidden = true;
     if (this.question && !this.roles.prepared.value) this.fill();
   }
 
   rebuild() {
-    const { text, options, phase, why } = this.question;
+    const { text, options, phase, why, error } = this.question;
     this.counts = element("div", "sd-class-answers");
     this.figures = element("div", "sd-quiz-results");
     const parts = [element("h2", "", text), this.counts];
     if (phase === "revealed") parts.push(element("p", "sd-class-right", resultWords(this.question)));
     if (why) parts.push(element("p", "", why));
+    if (error) parts.push(element("p", "sd-quiz-error", error));
     this.showMeasurement();
     const buttons = element("p", "sd-class-buttons");
     if (phase === "open") buttons.append(this.sender("Close voting", { type: "close" }));
     if (phase === "closed") buttons.append(...this.waysToReveal());
+    if (phase === "measuring") buttons.append(this.sender("Stop measuring", { type: "close" }));
     buttons.append(this.sender(phase === "revealed" ? "Next question" : "Skip question", { type: "dismiss" }));
     const { asked } = this.roles;
     asked.dataset.phase = phase;
@@ -155,9 +155,8 @@ export class ClassQuestions {
 
   // A prepared question is measured. For any other question the teacher enters the result.
   waysToReveal() {
-    const prepared = this.askedQuestion;
-    if (prepared) return [button("sd-button sd-class-main", "Measure it", () => measure(prepared, this.prompt))];
-    const { kind, options } = this.question;
+    const { kind, options, prepared } = this.question;
+    if (prepared) return [button("sd-button sd-class-main", "Measure it", () => this.measure(prepared))];
     if (kind === "choice") return options.map((_, right) => this.sender(`${LETTERS[right]} is right`, { type: "reveal", right }));
     const field = element("input", "");
     field.inputMode = "decimal";
@@ -168,6 +167,11 @@ export class ClassQuestions {
       else this.send({ type: "reveal", right });
     });
     return [field, reveal];
+  }
+
+  measure(name) {
+    this.send({ type: "measure" });
+    if (!this.prepared.find((one) => one.name === name).isOfQuiz) openTab("run");
   }
 
   /** Show a summary of the lesson; `fetchTable()` resolves to its questions as CSV. */
@@ -198,16 +202,16 @@ function questionItem(question) {
   return element("li", "", ...parts);
 }
 
-/** The figures of the measured sides in words, such as "k = 3: Acceptance rate α 50%; k = 12: Acceptance rate α 20%." */
-function figureWords(sides) {
-  const words = sides.map(({ label, figures }) => `${label}: ${figures.map((one) => `${one.label} ${one.text}`).join(", ")}`);
-  return `${words.join("; ")}.`;
+function expectRun(isExpected) {
+  document.dispatchEvent(new CustomEvent("sd-class-run", { detail: { isExpected } }));
 }
 
-async function measure({ name, isOfQuiz }, prompt) {
-  if (isOfQuiz) await mountTab("learn", ".sd-quiz[data-at]");
-  const changed = prompt === promptNow() ? null : prompt;
-  document.dispatchEvent(new CustomEvent("sd-measure", { detail: { name, prompt: changed } }));
+/**
+ * True while the projector plays the run, so that students must not read its result yet. A replay that is paused on another
+ * tab, or has lost the stage, is not awaited.
+ */
+function isWatched(stage, run) {
+  return stage.shown === run && stage.state === "playing" && !document.hidden && (stage.player.playing || currentTab() === "run");
 }
 
 // The setup of a question of the quiz quotes its prompt; a question about the run quotes the prompt of the tab Run.

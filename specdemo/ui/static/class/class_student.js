@@ -230,11 +230,11 @@ class Asked {
   }
 
   statusWords() {
-    const { phase, answered, failed } = this.question;
+    const { phase, answered, failed, ahead } = this.question;
     if (phase === "open") return this.picked === null ? "" : `${this.answerSentence()} You can change your answer until voting closes.`;
     const closed = `Voting is closed (answers: ${answered}).`;
     if (phase === "closed") return `${closed} ${failed ? "The measurement failed; wait for your teacher." : "Wait for the result."}`;
-    if (phase === "measuring") return `${closed} The teacher’s page is measuring the answer now.`;
+    if (phase === "measuring") return `${closed} ${ahead ? `The measurement waits in the queue; jobs before it: ${ahead}.` : "The answer is being measured now."}`;
     return ({ right: "✓ You were right. ", wrong: "✗ You were wrong. " }[this.outcome] ?? "") + resultWords(this.question);
   }
 }

@@ -34,15 +34,6 @@ export function tellJob(name, words) {
   document.body.toggleAttribute("data-working", [...jobChips.values()].some((one) => one.isConnected));
 }
 
-/** Have Gradio build the content of a tab, which it does when the tab is first opened; `mark` selects a part of it. */
-export async function mountTab(name, mark) {
-  if (document.querySelector(mark)) return;
-  const shown = currentTab();
-  openTab(name);
-  while (!document.querySelector(mark)) await new Promise((resolve) => setTimeout(resolve, MOUNT_POLL_MS));
-  openTab(shown);
-}
-
 /**
  * Put the lesson and the question of the quiz that are shown into the address, so that the address links to them. Back
  * leads from a lesson to the one before.
@@ -166,7 +157,7 @@ export function cueRun() {
   run.addEventListener("click", () => delete run.dataset.cued, { once: true });
 }
 
-let held = null; // the settings in the widgets, as the query of an address; null if the widgets have not changed yet
+let held = null; // the settings in the widgets; null if the widgets have not changed yet
 let latest = null; // the values of the widgets when a component last asked for a run
 let before = null; // the visitor's settings, while the widgets have those of a component's run
 let during = null; // the settings of that run
@@ -199,13 +190,18 @@ export function settingsAfterRun(names, once, values) {
 
 /** Keep the values of the widgets `names` for a reload, which Gradio also causes after the connection was lost. */
 export function keepForReload(names, values) {
-  held = String(new URLSearchParams(Object.entries(settingsOf(names, values))));
-  rememberInTab(KEPT_KEY, { asked: String(askedSettings(names)), settings: held });
+  held = settingsOf(names, values);
+  rememberInTab(KEPT_KEY, { asked: String(askedSettings(names)), settings: String(heldSettings()) });
 }
 
 /** The settings in the widgets, as parameters of an address. */
 export function heldSettings() {
-  return new URLSearchParams(held ?? location.search);
+  return new URLSearchParams(held ? Object.entries(held) : location.search);
+}
+
+/** The values of the settings in the widgets; none if the widgets have not changed yet. */
+export function heldValues() {
+  return held ?? {};
 }
 
 /** The kept values of the widgets `names`, as the query of an address; "" if the address now asks for other ones. */

@@ -59,7 +59,6 @@ class Quiz {
     this.roles["quiz-restart"].addEventListener("click", () => this.restart());
     this.wireButtons(asking.closest("#quiz"));
     follow((value) => this.feed(value));
-    document.addEventListener("sd-measure", ({ detail }) => this.measure(detail.name));
     questions.forEach((_, index) => this.show(index));
     const open = questions.findIndex((question) => !this.answerTo(question));
     this.go(questionIn(location.search, questions.length) ?? Math.max(open, 0));
@@ -95,7 +94,7 @@ class Quiz {
   // A run needs a prediction. Its end, for any reason, is known because Gradio then disables Stop.
   wireButtons(column) {
     const run = (event) => {
-      if (!event.target.closest("#quiz-run") || this.running !== null) return; // running: `measure` has pressed the button
+      if (!event.target.closest("#quiz-run")) return;
       const card = this.asked[this.current];
       if (card.picked === null) {
         event.stopPropagation();
@@ -125,16 +124,6 @@ class Quiz {
     this.button.toggleAttribute("data-unready", this.asked[this.current].picked === null);
   }
 
-  /** Measure a question that a class has predicted; this visitor need not predict it. */
-  measure(name) {
-    const index = this.questions.findIndex((question) => question.name === name);
-    if (index < 0) return;
-    if (this.running !== null) return announceMeasured(name, { error: "Another question is being measured; wait until it has ended." });
-    this.go(index);
-    this.start();
-    pressWhenEnabled(this.button);
-  }
-
   start() {
     this.running = this.current;
     tellJob("learn", "Your quiz question");
@@ -142,11 +131,6 @@ class Quiz {
     this.events = [];
     this.tell("");
     this.lock(this.current);
-    this.announceProgress();
-  }
-
-  announceProgress() {
-    announceMeasuring(this.questions[this.running].name, resultOf(this.events));
   }
 
   end() {
@@ -155,10 +139,8 @@ class Quiz {
     this.running = null;
     tellJob("learn", null);
     this.lock(index);
-    const result = resultOf(this.events);
-    if (result.verdict) return;
-    if (!result.error) this.measured[index].showStopped();
-    announceMeasured(this.questions[index].name, result);
+    const { verdict, error } = resultOf(this.events);
+    if (!verdict && !error) this.measured[index].showStopped();
   }
 
   /** Take the value of the component of the results; events after the end of a run are ignored. */
@@ -167,19 +149,14 @@ class Quiz {
     if (this.running === null || !events.length) return;
     this.events.push(...events);
     const result = resultOf(this.events);
-    if (!result.verdict) {
-      this.measured[this.running].showProgress(result);
-      if (!result.error) this.announceProgress(); // an error is announced at the end, when another run can start
-    } else this.conclude(this.running, result);
+    if (result.verdict) this.conclude(this.running, result);
+    else this.measured[this.running].showProgress(result);
   }
 
-  /** Show and announce a result with a verdict; if no option was measured, together with the recorded answer. */
+  /** Show a result with a verdict; if no option was measured, together with the recorded answer. */
   async conclude(index, result) {
     const recorded = result.verdict.option === null ? await this.recorded(index + 1) : null;
-    announceMeasured(this.questions[index].name, { ...result, recorded });
-    // Without a prediction, it was measured for a class only.
-    if (this.asked[index].picked === null) this.show(index);
-    else this.keep(index, { ...result, recorded });
+    this.keep(index, { ...result, recorded });
   }
 
   /** The recorded answer to the question `number`, as `{ place, option, why }`; null if it does not load. */
@@ -231,30 +208,6 @@ class Quiz {
   tell(words) {
     this.roles["quiz-told"].textContent = words;
   }
-}
-
-/** Press a button of Gradio, which disables Stop a moment before it enables Run. */
-function pressWhenEnabled(button) {
-  if (!button.disabled) return button.click();
-  const press = (_, observer) => {
-    if (button.disabled) return;
-    observer.disconnect();
-    button.click();
-  };
-  new MutationObserver(press).observe(button, { attributeFilter: ["disabled"] });
-}
-
-/**
- * Dispatch the result so far of measuring the question `name`: its `progress`, `sides`, `verdict` and `error`, see
- * `resultOf`, and `recorded`, see `Quiz.recorded`. A class listens to both events.
- */
-export function announceMeasuring(name, result) {
-  document.dispatchEvent(new CustomEvent("sd-measuring", { detail: { name, result } }));
-}
-
-/** Dispatch the last result of measuring the question `name`; without a verdict, the measurement failed or was stopped. */
-export function announceMeasured(name, result) {
-  document.dispatchEvent(new CustomEvent("sd-measured", { detail: { name, result } }));
 }
 
 /** The result of a run so far, from its events. */

@@ -1,8 +1,7 @@
-// The card "Predict the result, then run" before a visitor's first run, and the comparison at its end. A class predicts the same, and its teacher's page measures it here.
+// The card "Predict the result, then run" before a visitor's first run, and the comparison at its end. A class predicts the same, and the server measures it.
 
 import { element, onDisabled, onSubmit, PHONE_PX, recall, remember, rolesOf, write } from "../common/dom.js";
 import { currentTab, openTab } from "../common/page.js";
-import { announceMeasured, announceMeasuring } from "../learn/quiz.js";
 import { sum } from "./charts.js";
 import { stageOfPage } from "./stage.js";
 import { SPECULATIVE } from "./trace.js";
@@ -14,13 +13,10 @@ const LENGTH = 4; // the draft length k that the questions name
 const SHORT = 1; // the draft length to try after a slow run
 const LONG = 12; // and after a fast one
 const MARGIN = 1.1; // relative difference in speed of two identical runs on a busy machine
-const BUSY = "Another run is in progress; wait until that run ends.";
-const REPEAT = "Other work disturbed this run, so it gives no verdict. Press “Measure it” to repeat it.";
-const UNFINISHED = "The measurement was stopped. Press “Measure it” to repeat it.";
 const SETUP = `Draft length k = ${LENGTH}.`;
 
-/** The questions of the card, which a class can be asked too. `option(end)` is the index of the measured option, or null if the
- * figures of the run, given as the event of its end, support none. Other work can change a result that `isTimed`.
+/** The questions of the card, which a class can be asked too; the server then judges the run by the same rules. `option(end)` is
+ * the index of the measured option, or null if the figures of the run, given as the event of its end, support none.
  */
 export const PREDICTIONS = [
   {
@@ -29,7 +25,6 @@ export const PREDICTIONS = [
     setup: SETUP,
     options: ["Faster", "Slower"],
     option: ({ totals: { speedup }, doubt }) => (speedup === null || doubt ? null : Number(isSlower(speedup))),
-    isTimed: true,
   },
   {
     name: "run-survivors",
@@ -119,31 +114,30 @@ export function estimatedSpeedup(trace, length) {
 
 /** Called once by the Gradio component. */
 export function mountPrediction({ element: host, trigger, settings }) {
-  const run = (length, prompt) => trigger("submit", { address: String(new URLSearchParams({ k: length, ...(prompt && { prompt }) })) });
+  const run = (length) => trigger("submit", { address: String(new URLSearchParams({ k: length })) });
   new Prediction(host.querySelector(".sd-prediction"), settings.asks, run);
 }
 
 class Prediction {
   /**
-   * `asks` is false on pages whose models do not draft as the page says. `run(length, prompt)` starts a run with this
-   * draft length, this prompt if there is one, and the visitor's other settings.
+   * `asks` is false on pages whose models do not draft as the page says. `run(length)` starts a run with this
+   * draft length and the visitor's other settings.
    */
   constructor(root, asks, run) {
     this.roles = rolesOf(root);
     this.run = run;
     this.isDone = !asks || recall(KEY) !== null;
-    // The next run: `{ answers }` to the card, `{ name }` of a question to a class, or `{ length, first }` of a second
+    // The next run: `{ answers }` to the card, `{ ofClass }` if a class has predicted it, or `{ length, first }` of a second
     // run with another draft length, after a first one that ended with this event.
     this.expected = null;
     this.current = null; // the same for the run on the stage, with its `trace`
-    this.measured = null; // the name of the class's question that a run measures now, or null
     const { roles } = this;
     roles.questions.append(...PREDICTIONS.map(questionField));
     onSubmit(roles.form, () => this.answer());
     roles.skip.addEventListener("click", () => this.skip());
     roles.card.addEventListener("cancel", () => this.skip());
     roles.close.addEventListener("click", () => {
-      this.fail();
+      this.leave();
       focusRun();
     });
     roles.next.addEventListener("click", () => {
@@ -151,12 +145,8 @@ class Prediction {
       focusRun();
     });
     document.addEventListener("click", (event) => this.ask(event), true);
-    document.addEventListener("sd-measure", ({ detail }) => this.measure(detail));
-    document.addEventListener("sd-moment", () => {
-      this.follow();
-      this.judge();
-    });
-    new MutationObserver(() => this.judge()).observe(document.body, { attributeFilter: ["data-tab"] });
+    document.addEventListener("sd-class-run", ({ detail }) => this.expectOfClass(detail.isExpected));
+    document.addEventListener("sd-moment", () => this.follow());
     root.dataset.ready = "true";
   }
 
@@ -187,42 +177,37 @@ class Prediction {
     this.start({ answers: PREDICTIONS.map(({ name }) => Number(elements[name].value)) });
   }
 
-  /** Measure a question to a class by a run of the `prompt` that it quotes. */
-  measure({ name, prompt }) {
-    if (!PREDICTIONS.some((question) => question.name === name)) return;
-    if (!document.querySelector("#run:enabled")) return announceMeasured(name, { error: BUSY });
-    this.isDone = true; // the class has predicted
-    this.measured = name;
-    announceMeasuring(name, {});
-    openTab("run");
-    this.start({ name }, prompt);
+  /** Expect the run that a class has predicted, or expect none any more, because it was stopped before it began. */
+  expectOfClass(isExpected) {
+    this.isDone = true;
+    if (isExpected) this.expect({ ofClass: true });
+    else this.forget();
   }
 
-  /** Expect no run any more when the job ends, which a measurement may do without a result; Gradio then disables `stop`. */
+  /** Expect no run any more when the job ends, because it may end before it begins; Gradio then disables `stop`. */
   followJob(stop) {
     const job = onDisabled(stop, () => {
       job.disconnect();
-      const end = this.expected ? null : this.current?.trace.end;
-      if (this.expected) this.showLine(false); // the run has not begun
-      this.expected = null;
-      if (!end || end.finish === "stopped") this.conclude({ error: UNFINISHED }); // else the replay of the run may go on
+      this.forget();
     });
   }
 
-  /** Announce the result of the measurement in progress, if there is one. */
-  conclude(result) {
-    const name = this.measured;
-    this.measured = null;
-    if (name) announceMeasured(name, result);
+  forget() {
+    if (this.expected) this.showLine(false);
+    this.expected = null;
   }
 
-  start(expected, prompt) {
+  start(expected) {
+    this.expect(expected);
+    this.followJob(document.querySelector("#stop"));
+    this.run(this.expected.length);
+  }
+
+  expect(expected) {
     this.expected = { length: LENGTH, ...expected, before: stageOfPage().own.trace };
     this.roles.next.hidden = true;
     this.say(this.predictedWords(this.expected));
     this.showLine(true); // with the press, so that nothing moves when the run begins
-    this.followJob(document.querySelector("#stop"));
-    this.run(this.expected.length, prompt);
   }
 
   follow() {
@@ -235,28 +220,9 @@ class Prediction {
     if (!this.current || (stage.shown !== own && this.current.trace === own.trace)) return;
     const { trace } = stage;
     const { state } = stage.root.dataset;
-    if (trace !== this.current.trace) {
-      this.judge(); // another run has taken the place of this one
-      this.leave();
-    }
-    else if (state === "error" || trace.end?.finish === "stopped") this.fail(stage.shown.error);
+    const isStopped = state === "error" || trace.end?.finish === "stopped";
+    if (trace !== this.current.trace || isStopped) this.leave(); // another run has taken the place of this one
     else if (state === "ended") this.compare(trace);
-  }
-
-  /**
-   * Conclude the measurement once the run has arrived and its replay has ended, so that students do not read the result
-   * before the projector shows it. A replay that is paused on another tab, or has lost the stage, is not awaited.
-   */
-  judge() {
-    const { name, length, trace } = this.current ?? {};
-    const end = trace?.end;
-    if (this.expected || !name || !end || end.finish === "stopped") return; // the next run is expected already
-    const { player, root, trace: shown } = stageOfPage();
-    const isWatched = player.playing || currentTab() === "run";
-    if (shown === trace && root.dataset.state !== "ended" && isWatched) return;
-    const question = PREDICTIONS.find((one) => one.name === name);
-    if (question.isTimed && isDisturbed(end)) this.conclude({ error: REPEAT });
-    else this.conclude({ verdict: { option: question.option(end), why: measuredWords(end, length) } });
   }
 
   begin(stage, own) {
@@ -268,13 +234,13 @@ class Prediction {
     if (innerWidth <= PHONE_PX) this.roles.line.scrollIntoView(); // the stage, to which the page has scrolled, is below
   }
 
-  predictedWords({ answers, name, length }) {
-    if (name) return "The class has predicted this run.";
+  predictedWords({ answers, ofClass, length }) {
+    if (ofClass) return "The class has predicted this run.";
     return answers ? predictionWords(answers) : `Running with k = ${length}.`;
   }
 
   compare(trace) {
-    const { answers, name, length, first, isCompared } = this.current;
+    const { answers, ofClass, length, first, isCompared } = this.current;
     const { end } = trace;
     if (isCompared) return; // the end is shown again
     this.current.isCompared = true;
@@ -283,7 +249,7 @@ class Prediction {
     } else if (answers) {
       const next = nextTry(end.totals, (tried) => estimatedSpeedup(trace, tried));
       this.offer(comparisonWords(answers, end), next.words, () => this.start({ length: next.length, first: end }));
-    } else if (!name) this.say(triedWords(length, end, first));
+    } else if (!ofClass) this.say(triedWords(length, end, first));
     else this.offer(measuredWords(end, length), "Show the students' answers", () => openTab("class"));
   }
 
@@ -292,11 +258,6 @@ class Prediction {
     this.roles.next.textContent = next;
     this.roles.next.hidden = false;
     this.onNext = act;
-  }
-
-  fail(error) {
-    if (this.current.name) this.conclude({ error: error ?? UNFINISHED });
-    this.leave();
   }
 
   leave() {

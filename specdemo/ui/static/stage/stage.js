@@ -184,6 +184,11 @@ class Stage {
   feed(value) {
     const { anew, events } = this.lines.read(value);
     if (anew) this.awaitRun();
+    this.receive(events);
+  }
+
+  /** Take more events of the run that `awaitRun` has returned, unless another run has taken its place. */
+  receive(events) {
     const run = this.arriving;
     if (!run) return;
     if (run === this.shown) return this.takeMore(events);
@@ -200,12 +205,13 @@ class Stage {
     showLiveLink(this.roles["run-here"], this.toolbar.base, ahead >= MANY_AHEAD ? heldSettings() : null);
   }
 
-  // Keeps what is on the stage until the first token of the new run arrives.
+  /** Return a new run, which `receive` fills; what is on the stage stays until the first token arrives. */
   awaitRun() {
     if (this.arriving) this.arriving.isOver = true; // it has been stopped
     this.arriving = this.newRun({ live: true });
     this.player.pause();
     this.comeIntoView();
+    return this.arriving;
   }
 
   /** True if a recording is shown while the visitor's run waits in the queue. */
