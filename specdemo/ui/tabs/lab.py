@@ -15,7 +15,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, streamed
 
 LAB = "document.querySelector('#lab .sd-lab').lab"
 
@@ -88,7 +88,7 @@ def measure_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterato
         seed: int,
         pair: str,
         request: gr.Request,
-    ) -> Iterator[str]:
+    ) -> dict[str, Any]:
         """Measure how the speedup depends on a setting; yield the experiment's events as growing NDJSON.
 
         ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
@@ -99,8 +99,6 @@ def measure_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterato
         several.
         """
         run = {"k": k, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
-        settings = {"experiment": experiment, "prompts": prompts, "prompt": prompt, "mode": mode, **run}
-        with stops.job(request) as job:
-            yield from job.ndjson(service, JobKind.MEASURE, settings, pair)
+        return {"experiment": experiment, "prompts": prompts, "prompt": prompt, "mode": mode, **run}
 
-    return measure
+    return streamed(service, stops, JobKind.MEASURE, measure)

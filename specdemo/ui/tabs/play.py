@@ -13,7 +13,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, streamed
 
 VALUES = f"""async () => {{
     const module = await import(new URL('{PREFIX}/play/play.js', document.baseURI));
@@ -72,7 +72,7 @@ def play_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[s
         scores: dict[str, Any],
         pair: str,
         request: gr.Request,
-    ) -> Iterator[str]:
+    ) -> dict[str, Any]:
         """Verify your drafts and the draft model's with the target; yield the events as growing NDJSON.
 
         ``draft`` (and ``second_draft`` of a second player) continues ``text`` plus the tokens ``written`` in
@@ -85,8 +85,6 @@ def play_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[s
         ``pair`` is the name of the models, if there are several.
         """
         drafts = {"draft": draft, "second_draft": second_draft}
-        raw = {"text": text, **drafts, "written": written, "scores": scores}
-        with stops.job(request) as job:
-            yield from job.ndjson(service, JobKind.PLAY, raw, pair)
+        return {"text": text, **drafts, "written": written, "scores": scores}
 
-    return play
+    return streamed(service, stops, JobKind.PLAY, play)

@@ -1,6 +1,7 @@
 """The tab "Is it the same?": three proofs, each with its settings, button and results."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import gradio as gr
 
@@ -20,7 +21,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, streamed
 
 CLAIM = "<p>Drafts change the speed, not the text: it stays <b>the target's own</b>. Check it here.</p>"
 CARDS = {
@@ -106,7 +107,7 @@ def proof_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[
         prompt: str,
         pair: str,
         request: gr.Request,
-    ) -> Iterator[str]:
+    ) -> dict[str, Any]:
         """Check that speculative output is the target's own; yield the events as growing NDJSON.
 
         ``proof`` is "greedy", "shared-noise", "other-libraries" or "distribution". The first three decode
@@ -120,11 +121,9 @@ def proof_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[
         is the name of the models, if there are several.
         """
         sampling = {"temperature": temperature, "draws": draws, "rule": rule}
-        settings = {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}
-        with stops.job(request) as job:
-            yield from job.ndjson(service, JobKind.PROVE, settings, pair)
+        return {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}
 
-    return prove
+    return streamed(service, stops, JobKind.PROVE, prove)
 
 
 def _card(proof: Proof) -> gr.Column:

@@ -10,7 +10,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, streamed
 
 # The browser names the question when it sends the request: a value that it sets in a component while the page
 # is still loading can get lost.
@@ -51,14 +51,13 @@ def shown_questions() -> list[dict[str, Any]]:
 def quiz_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
     """Return the function that the button "Run it" and the API endpoint ``quiz`` call."""
 
-    def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:
+    def quiz(question: int, pair: str, request: gr.Request) -> dict[str, Any]:
         """Measure the answer to a question of the quiz; yield the events as growing NDJSON.
 
         ``question`` is the number of the question, from 1. The last event, ``verdict``, has the ``option``
         (from 0) that the measured figures support, or null if they are too close. ``pair`` is the name of the
         models, if there are several.
         """
-        with stops.job(request) as job:
-            yield from job.ndjson(service, JobKind.QUIZ, {"question": question}, pair)
+        return {"question": question}
 
-    return quiz
+    return streamed(service, stops, JobKind.QUIZ, quiz)

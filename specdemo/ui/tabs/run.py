@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from html import escape
+from typing import Any
 
 import gradio as gr
 
@@ -12,7 +13,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.http.visitors import visitor_of
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, streamed
 
 
 def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
@@ -35,7 +36,7 @@ def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[st
         repeats: int,
         pair: str,
         request: gr.Request,
-    ) -> Iterator[str]:
+    ) -> dict[str, Any]:
         """Decode a prompt with and without drafts; yield the run's events as growing NDJSON.
 
         If ``auto`` is true, the decoder chooses the length of each draft and ignores ``k``. ``baseline`` also
@@ -43,25 +44,23 @@ def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[st
         above 1, the rounds arrive after all runs have ended: those of the run with the median speedup.
         ``pair`` is the name of the models, if there are several.
         """
-        with stops.job(request) as job:
-            settings = {
-                "prompt": prompt,
-                "mode": mode,
-                "drafter": drafter,
-                "k": AUTO if limits.flag({"auto": auto}, "auto", False) else k,
-                "temperature": temperature,
-                "rule": rule,
-                "max_new_tokens": max_new_tokens,
-                "seed": seed,
-                "top_k": top_k,
-                "top_p": top_p,
-                "baseline": baseline,
-                "draft_alone": draft_alone,
-                "repeats": repeats,
-            }
-            yield from job.ndjson(service, JobKind.RUN, settings, pair)
+        return {
+            "prompt": prompt,
+            "mode": mode,
+            "drafter": drafter,
+            "k": AUTO if limits.flag({"auto": auto}, "auto", False) else k,
+            "temperature": temperature,
+            "rule": rule,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+            "top_k": top_k,
+            "top_p": top_p,
+            "baseline": baseline,
+            "draft_alone": draft_alone,
+            "repeats": repeats,
+        }
 
-    return run
+    return streamed(service, stops, JobKind.RUN, run)
 
 
 def wire_recalibration(
