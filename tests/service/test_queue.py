@@ -14,16 +14,24 @@ from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
 from specdemo.service.fairness import Visitor
 from specdemo.service.progress import Progress
-from specdemo.service.queue import ABANDONED_S, Bounds, JobQueue
+from specdemo.service.queue import ABANDONED_S, Bounds, JobQueue, QueuedJob
 
 
 def visit(
     queue: JobQueue, job: Any, stop: Any = never, kind: str = "run", work: Progress | None = None
 ) -> Iterator[Any]:
     with queue.enqueued(kind, progress=work) as queued:
-        for event in queue.turn(queued, job, stop):
+        for event in done(queue, queued, job, stop):
             if event.get("text") != "Preparing the run":
                 yield event
+
+
+def done(queue: JobQueue, queued: QueuedJob, job: Any, stop: Any = never) -> Iterator[Any]:
+    """Wait for a device and yield the events of a job, as a service does."""
+    if (yield from queue.turn(queued, job, stop)):
+        while (event := queued.receive()) is not None:
+            yield event
+            queued.ask()
 
 
 class Gate:
@@ -333,7 +341,7 @@ def test_a_waiting_visitor_reads_which_jobs_are_their_own(ahead, words):
     def joined(session: str, kind: str) -> Reading:
         def events() -> Iterator[Any]:
             with queue.enqueued(kind, Visitor("1.2.3.4", session)) as queued:
-                yield from queue.turn(queued, gate, never)
+                yield from done(queue, queued, gate)
 
         visitor = Reading(events())
         until(lambda: visitor.events)
@@ -394,7 +402,7 @@ def test_each_device_of_a_group_takes_one_of_the_waiting_jobs():
 
     def enter(job: Any) -> Iterator[Any]:
         with queue.enqueued("run", group="a") as queued:
-            yield from queue.turn(queued, job, never)
+            yield from done(queue, queued, job)
 
     list(enter(teaching))
     busy = [Reading(enter(gate)) for gate in gates]
@@ -419,7 +427,7 @@ def test_a_job_that_is_refused_before_its_first_event_is_told_to_stop():
 
     def enter() -> Iterator[Any]:
         with queue.enqueued("run", group="a") as queued:
-            yield from queue.turn(queued, slow_start, never)
+            yield from done(queue, queued, slow_start)
 
     source = enter()
     next(source)  # "Preparing the run", after which the visitor reads nothing for a while

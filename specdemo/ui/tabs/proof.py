@@ -1,6 +1,5 @@
 """The tab "Is it the same?": three proofs, each with its settings, button and results."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
@@ -91,39 +90,34 @@ def build_proof(service: RunService, pair: gr.Dropdown) -> Stops:
         (greedy, [verify, greedy_prompts, *shared]),
         (sampled, [fixed(Proof.SHARED_NOISE), sampled_prompts, *shared]),
     ]
-    jobs.wire(stops, proof_endpoint(service, stops), starts, shown, stop)
+    jobs.wire(stops, streamed(service, stops, JobKind.PROVE, prove), starts, shown, stop)
     return stops
 
 
-def proof_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function that the three buttons and the API endpoint ``prove`` call."""
+def prove(
+    proof: str,
+    prompts: int,
+    temperature: float,
+    draws: int,
+    rule: str,
+    prompt: str,
+    pair: str,
+    request: gr.Request,
+) -> dict[str, Any]:
+    """Check that speculative output is the target's own; yield the events as growing NDJSON.
 
-    def prove(
-        proof: str,
-        prompts: int,
-        temperature: float,
-        draws: int,
-        rule: str,
-        prompt: str,
-        pair: str,
-        request: gr.Request,
-    ) -> dict[str, Any]:
-        """Check that speculative output is the target's own; yield the events as growing NDJSON.
-
-        ``proof`` is "greedy", "shared-noise", "other-libraries" or "distribution". The first three decode
-        ``prompts`` (a number) built-in prompts with and without drafts, and compare the texts token by token.
-        "greedy" decodes at temperature 0, and "shared-noise" samples at ``temperature``. "other-libraries"
-        decodes at temperature 0 with a growing cache and torch's own kernels, as other libraries do, so that
-        texts may differ. "distribution" compares two samples of ``draws`` short continuations of ``prompt``,
-        one with and one without drafts. ``rule`` is the verification rule of the sample with drafts:
-        "true-rule", or one of the deliberately wrong rules "accept-everything", "no-residual", "block-coins",
-        "typical", "raw-q" and "matching-greedy". A proof ignores the settings that it does not need. ``pair``
-        is the name of the models, if there are several.
-        """
-        sampling = {"temperature": temperature, "draws": draws, "rule": rule}
-        return {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}
-
-    return streamed(service, stops, JobKind.PROVE, prove)
+    ``proof`` is "greedy", "shared-noise", "other-libraries" or "distribution". The first three decode
+    ``prompts`` (a number) built-in prompts with and without drafts, and compare the texts token by token.
+    "greedy" decodes at temperature 0, and "shared-noise" samples at ``temperature``. "other-libraries"
+    decodes at temperature 0 with a growing cache and torch's own kernels, as other libraries do, so that
+    texts may differ. "distribution" compares two samples of ``draws`` short continuations of ``prompt``,
+    one with and one without drafts. ``rule`` is the verification rule of the sample with drafts:
+    "true-rule", or one of the deliberately wrong rules "accept-everything", "no-residual", "block-coins",
+    "typical", "raw-q" and "matching-greedy". A proof ignores the settings that it does not need. ``pair``
+    is the name of the models, if there are several.
+    """
+    sampling = {"temperature": temperature, "draws": draws, "rule": rule}
+    return {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}
 
 
 def _card(proof: Proof) -> gr.Column:
