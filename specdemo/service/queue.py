@@ -4,7 +4,6 @@ import heapq
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from contextvars import Context, copy_context
@@ -53,19 +52,17 @@ STEP_S = 5
 
 
 class End(StrEnum):
-    """The ends of a job, and what ends it. Once a round, a job checks whether it must end."""
+    """The ends of a job, with their causes. A stopped job, or one cut short, still sends its last events."""
 
     # The job has no more events.
     DONE = auto()
-    # The visitor pressed Stop, closed the tab, or is the caller of a tool and disconnected: ``stop`` returned
-    # True. The job still sends its last events.
+    # The visitor pressed Stop, closed the tab, or disconnected during a tool call: ``stop`` returned True.
     STOPPED = auto()
-    # The events were closed: by Gradio after a lost connection, or by the page because nobody reads them.
+    # The events were closed: by Gradio after a lost connection, or by the page if nobody reads its updates.
     LEFT = auto()
-    # The time limit, the end of the program, or no event was asked for during ``ABANDONED_S``. The job still
-    # sends its last events, then the reason as a ``CutShortError``.
+    # The time limit or the end of the program, or nobody asked for an event for ``ABANDONED_S``.
     CUT_SHORT = auto()
-    # Before it began: the request was not valid, the visitor had too many jobs, the queue was full, another
+    # Before it began: the request was invalid, the visitor had too many jobs, the queue was full, another
     # address needed the room, the device was lost, or the program ends.
     REFUSED = auto()
     # The job, its models or its device raised an error.
@@ -121,8 +118,8 @@ class QueuedJob:
     context: Context = field(default_factory=copy_context)
     # The job's events in order, then None, or the exception that ended the job.
     events: SimpleQueue[Event | BaseException | None] = field(default_factory=SimpleQueue)
-    # Released once for each event that the visitor's thread asks for.
-    next_wanted: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    # Released once for each event that the visitor's thread asks for; the first one is computed unasked.
+    next_wanted: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
     # The time on the queue's clock at which the job began to run.
     begun: float = 0.0
     # How the job has to end; None until that is known. ``reason`` is the visitor's error message.
@@ -156,16 +153,12 @@ class JobQueue:
     """The jobs of all devices, in order of arrival.
 
     Each device has one thread, because libraries such as OpenMP keep a pool of workers for every thread that
-    has ever computed. If the device belongs to another process, its thread only passes on events. Each
-    visitor waits on a separate thread. A job computes its next event only when the visitor's thread asks for
-    that event. So nothing is computed for a visitor who has left, and the time that the page needs for an
-    event does not count as decoding time.
-
-    A job has begun when its first event arrives.
+    has ever computed. If the device belongs to another process, its thread only passes on events. A job
+    computes its next event only when the visitor's thread asks for that event. So nothing is computed for a
+    visitor who has left, and the time that the page needs for an event does not count as decoding time.
 
     ``devices`` has the number of devices of each group, all outside this process; ``present`` returns how
-    many of a group's can be used now, from which expected waits are computed. By default there is one device,
-    in this process.
+    many of them can do jobs now. By default there is one device, in this process.
     """
 
     def __init__(
@@ -186,16 +179,13 @@ class JobQueue:
         self._jobs: list[QueuedJob] = []
         self._turns = count(1)
         self._closed: str | None = None
-        self._threads: Counter[str] = Counter()
         self._paces = Paces()
+        for group in chain.from_iterable([name] * number for name, number in self._devices.items()):
+            threading.Thread(target=self._work, args=[group], name="device", daemon=True).start()
 
     @contextmanager
     def enqueued(
-        self,
-        kind: str,
-        visitor: Visitor | None = None,
-        group: str = ONLY,
-        progress: Progress | None = None,
+        self, kind: str, visitor: Visitor | None = None, group: str = ONLY, progress: Progress | None = None
     ) -> Iterator[QueuedJob]:
         """Keep a job in the queue while the ``with`` block runs. An unknown group means ``ONLY``."""
         group = group if group in self._devices else ONLY
@@ -214,9 +204,9 @@ class JobQueue:
         expected wait in seconds, None if unknown). ``stop`` may be called on both threads.
         """
         queued.job, queued.stop, queued.context = job, stop, copy_context()
-        queued.ask()
         with self._changed:
-            self._wait_from(queued, next(self._turns))
+            queued.state, queued.turn = JobState.WAITING, next(self._turns)
+            self._changed.notify_all()
         # Send the position even if it has not changed, because Gradio notices only between two events that a
         # visitor has left.
         waited = False
@@ -240,13 +230,12 @@ class JobQueue:
             results.append(work())
             yield from ()
 
-        queued = QueuedJob(OWN_WORK, job=job)
+        queued = QueuedJob(OWN_WORK, state=JobState.WAITING, turn=-next(self._turns), job=job)
         with self._changed:
             if self._closed is not None:
                 raise UserError(self._closed)
             self._jobs.append(queued)
-            self._wait_from(queued, -next(self._turns))
-        queued.ask()
+            self._changed.notify_all()
         while queued.receive() is not None:
             queued.ask()
         return results[0]
@@ -307,14 +296,6 @@ class JobQueue:
             sentence = f"The queue is full, and more than half of the jobs came from your address; {again}"
             self._end(waiting[index], End.REFUSED, sentence)
         self._jobs.append(queued)
-
-    def _wait_from(self, queued: QueuedJob, turn: int) -> None:
-        """Let a job wait for its turn, and start missing threads. The caller holds the lock."""
-        queued.state, queued.turn = JobState.WAITING, turn
-        while self._threads[queued.group] < self._devices[queued.group]:
-            self._threads[queued.group] += 1
-            threading.Thread(target=self._work, args=[queued.group], name="device", daemon=True).start()
-        self._changed.notify_all()
 
     def _leave(self, queued: QueuedJob) -> None:
         with self._changed:
