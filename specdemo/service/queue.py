@@ -356,8 +356,7 @@ class JobQueue:
         """Do the jobs of a group one after the other: the endless loop of a device's thread."""
         while True:
             with self._changed:
-                waiting = self._changed.wait_for(lambda: self._waiting(group, JobState.WAITING))
-                queued = waiting[0]
+                queued = self._changed.wait_for(lambda: self._waiting(group, JobState.WAITING))[0]
                 queued.state = JobState.PICKED
             failure = None
             try:
@@ -402,7 +401,7 @@ class JobQueue:
                 sentence = f"The time limit of {limit:g} s ended this job; ask for less next time."
                 self._end(queued, End.CUT_SHORT, sentence)
             elif stopped and queued.end is None:
-                queued.end = End.STOPPED
+                self._end(queued, End.STOPPED)
             return queued.end is not None
 
     def _begin(self, queued: QueuedJob) -> None:

@@ -1,9 +1,12 @@
 """One device, many visitors: order, bounds, and a device that is free again whatever a visitor does."""
 
+import gc
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -197,6 +200,59 @@ def test_a_visitor_who_leaves_frees_the_device_before_the_next_event(taken):
     source.close()
     until(lambda: gate.ended)
     assert is_free(queue)
+
+
+@pytest.mark.parametrize("kind", ["run", "prove"])
+def test_a_visitor_who_left_may_ask_again_while_the_device_ends_the_job(kind):
+    queue, gate, ada = JobQueue(), threading.Event(), Visitor("1.2.3.4", "ada")
+
+    def ends_slowly(_stop: Any) -> Iterator[Any]:
+        try:
+            yield {"type": "first"}
+        finally:
+            gate.wait(PATIENCE_S)
+
+    def joined(kind: str, job: Any) -> Iterator[Any]:
+        with queue.enqueued(kind, ada) as queued:
+            yield from done(queue, queued, job)
+
+    source = joined("run", ends_slowly)
+    assert [next(source)["type"] for _ in range(2)] == ["progress", "first"]
+    with pytest.raises(UserError, match="one job of each kind"):
+        next(joined("run", short))
+    source.close()
+    again = joined(kind, short)
+    assert next(again)["text"] == "In the queue: your own run is before you"
+    gate.set()
+    assert list(again)[-1]["type"] == "only"
+
+
+@pytest.mark.parametrize("way", ["done", "failed", "left", "left while waiting", "refused"])
+def test_the_queue_keeps_no_job_that_is_over(way):
+    queue, gate = JobQueue(), Gate()
+    holder = running(queue, gate) if way in ("left while waiting", "refused") else None
+    job = taking([0.0], 1.0, fails=way == "failed")
+    kept, source = weakref.ref(job), visit(queue, job)
+    next(source)
+    del job
+    if way == "refused":
+        queue.refuse("Closed.")
+    if way.startswith("left"):
+        source.close()
+    with suppress(UserError):
+        list(source)
+    del source
+    gate.open.set()
+    assert holder is None or holder.wait().failure is None
+    until(lambda: gc.collect() >= 0 and kept() is None, 5.0)
+
+
+def test_a_stopped_job_still_sends_its_last_events():
+    queue, gate, stop = JobQueue(), Gate(), threading.Event()
+    source = visit(queue, gate, stop.is_set)
+    next(source)
+    stop.set()
+    assert list(source) == [{"type": "last", "stopped": True}] and is_free(queue)
 
 
 def test_a_job_waits_until_its_last_event_is_taken():
