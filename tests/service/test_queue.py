@@ -249,10 +249,10 @@ def test_the_queue_keeps_no_job_that_is_over(way):
 
 def test_a_stopped_job_still_sends_its_last_events():
     queue, gate, stop = JobQueue(), Gate(), threading.Event()
-    source = visit(queue, gate, stop.is_set)
-    next(source)
+    visitor = running(queue, gate, stop.is_set)
     stop.set()
-    assert list(source) == [{"type": "last", "stopped": True}] and is_free(queue)
+    assert visitor.wait().events == [{"type": "first"}, {"type": "last", "stopped": True}]
+    assert is_free(queue)
 
 
 def test_a_job_waits_until_its_last_event_is_taken():

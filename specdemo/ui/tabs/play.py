@@ -80,5 +80,4 @@ def play(
     pass these ids as ``written`` and the ``score`` of each ``judged`` event as ``scores[player]``.
     ``pair`` is the name of the models, if there are several.
     """
-    drafts = {"draft": draft, "second_draft": second_draft}
-    return {"text": text, **drafts, "written": written, "scores": scores}
+    return {"text": text, "draft": draft, "second_draft": second_draft, "written": written, "scores": scores}
