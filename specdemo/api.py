@@ -30,7 +30,7 @@ def speculate(pair: Pair, prompt: str, **settings: Any) -> Iterator[Round]:
             raised by this call, before the first round is requested.
     """
     config = _config(pair, prompt, settings)
-    return Lanes(pair, top_fives).speculative(config, pair.prompt_ids(config))
+    return iter(Lanes(pair, top_fives).speculative(config, pair.prompt_ids(config)))
 
 
 def compare(pair: Pair, prompt: str, **settings: Any) -> Run:

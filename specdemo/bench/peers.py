@@ -3,7 +3,7 @@
 import copy
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -191,7 +191,7 @@ class PeerBench:
 
 
 def _write(
-    decoder: Callable[[RunConfig, list[int]], Iterator[Round]],
+    decoder: Callable[[RunConfig, list[int]], Iterable[Round]],
     config: RunConfig,
     ids: list[int],
     _tokens: int,

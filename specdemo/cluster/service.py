@@ -5,7 +5,7 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -55,22 +55,19 @@ def start_driver(connection: Connection) -> subprocess.Popen[bytes]:
 
 
 class DriverConnection(Lender):
-    """The connection to the driver, which is started again whenever it ends. It lends the names of pairs.
-
-    ``on_status`` is called on a thread of the connection with the number of running replicas of each pair.
-    """
+    """The connection to the driver, which is started again whenever it ends. It lends the names of pairs."""
 
     ready, loading = False, True
 
-    def __init__(self, plan: Plan, default: str, on_status: Callable[[str, int], None]):
+    def __init__(self, plan: Plan, default: str):
         self._plan = plan
         self._default = default
-        self._on_status = on_status
         self._numbers = itertools.count(1)
         self._jobs: dict[int, SimpleQueue[Sequence[Event] | None]] = {}
         self._lock = threading.Lock()
         self._connection: Connection | None = None
-        self._running: Mapping[str, int] = {}
+        # The number of running replicas of each pair; None before the driver has reported it.
+        self._running: Mapping[str, int] | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep_driving, name="cluster", daemon=True)
         self._thread.start()
@@ -87,7 +84,11 @@ class DriverConnection(Lender):
 
     def running(self, pair: str) -> int:
         """Return the number of running replicas of a pair."""
-        return self._running.get(pair, 0)
+        return self._running.get(pair, 0) if self._running else 0
+
+    def expected(self, pair: str) -> int:
+        """Return the number of replicas that can shorten a wait; all, until the driver has reported."""
+        return self._plan.replicas[pair].maximum if self._running is None else self.running(pair)
 
     def perform(self, pair: str, request: Request, stop: Stop) -> Events:
         """Do a job on a replica, and yield its events. ``stop`` is called many times a second.
@@ -151,8 +152,6 @@ class DriverConnection(Lender):
     def _receive(self, message: JobEvents | Mapping[str, int]) -> None:
         if not isinstance(message, JobEvents):
             self._running = message
-            for name in self._plan.replicas:
-                self._on_status(name, self.running(name))
             self.ready = self.running(self._default) > 0
             self.loading = not self.ready
         elif received := self._jobs.get(message.number):
@@ -175,6 +174,7 @@ def plan_for(hosting: Hosting, address: str, replicas: str) -> tuple[Plan, Offer
 def cluster_service(plan: Plan, offered: OfferedPairs, bounds: Bounds) -> tuple[Service, DriverConnection]:
     """Return the service and its connection, which the caller has to close."""
     # In the queue, each replica counts as one device.
-    queue = JobQueue(bounds, devices={name: counts.maximum for name, counts in plan.replicas.items()})
-    connection = DriverConnection(plan, offered.default, queue.set_present)
+    devices = {name: counts.maximum for name, counts in plan.replicas.items()}
+    connection = DriverConnection(plan, offered.default)
+    queue = JobQueue(bounds, devices=devices, present=connection.expected)
     return Service(connection, offered, queue, connection.perform), connection

@@ -7,14 +7,14 @@ from specdemo.records.events import Event, RunLog, ids_in
 from specdemo.records.trace import Round, Run, dump
 
 
-def race(lanes: Mapping[str, Iterator[Round]]) -> Iterator[tuple[str, Round]]:
+def race(lanes: Mapping[str, Iterable[Round]]) -> Iterator[tuple[str, Round]]:
     """Advance the lane with the fewest seconds so far, again and again; yield its name and its next round.
 
     A lane's clock includes prefill and stops while another lane runs. So rounds arrive in the order in which
     they would end if each lane had its own device, and no lane slows another lane's measured time.
     """
     clocks = dict.fromkeys(lanes, 0.0)
-    running = dict(lanes)
+    running = {name: iter(rounds) for name, rounds in lanes.items()}
     while running:
         name = min(running, key=lambda lane: clocks[lane])
         round_ = next(running[name], None)
@@ -38,7 +38,7 @@ def replay_events(run: Run) -> Iterator[Event]:
     blank = replace(run, lanes={}, pieces=pieces, specials=specials, totals={})
     log = RunLog(blank, run.specials, pieces_of)
     yield log.start()
-    for lane, round_ in race({name: iter(lane.rounds) for name, lane in run.lanes.items()}):
+    for lane, round_ in race({name: lane.rounds for name, lane in run.lanes.items()}):
         yield log.round(lane, round_)
     yield log.end()
 

@@ -1,7 +1,7 @@
 """The lanes of a pair's runs (see ``charts.stage.LANE_NAMES``), their race and their calibration."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class LaneRounds(Iterator[Round]):
+class LaneRounds(Iterable[Round]):
     """The rounds of one lane, each decoded when it is requested."""
 
     prefill: Prefill  # processes the prompt; the first round processes what is left of it
     _rounds: Iterator[Round]
 
-    def __next__(self) -> Round:
-        return next(self._rounds)
+    def __iter__(self) -> Iterator[Round]:
+        return self._rounds
 
 
 class Lanes:

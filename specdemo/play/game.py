@@ -155,7 +155,7 @@ def one_round_config(text: str, tokens: int, **drafter: str) -> RunConfig:
 
 
 def one_round(pair: Pair, config: RunConfig, prompt_ids: list[int]) -> Round:
-    return next(Lanes(pair, top_fives).speculative(config, prompt_ids))
+    return next(iter(Lanes(pair, top_fives).speculative(config, prompt_ids)))
 
 
 class TurnEvents:

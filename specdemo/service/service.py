@@ -24,7 +24,7 @@ from specdemo.service.jobs import (
     progress_of,
 )
 from specdemo.service.pair_pool import Lender, Loader, PairPool
-from specdemo.service.queue import Bounds, CutShortError, Events, JobQueue, Stop
+from specdemo.service.queue import Bounds, CutShortError, End, Events, JobQueue, Stop
 
 T = TypeVar("T")
 Perform = Callable[[Any, Request, Stop], Events]
@@ -119,7 +119,7 @@ class Service:
         visitor: Visitor | None = None,
     ) -> Events:
         asked_at = time.monotonic()
-        models, tokens, outcome = None, 0, "refused"
+        models, tokens, outcome = None, 0, End.REFUSED
         try:
             # 1. Refuse a bad request at once, without waiting.
             if isinstance(pair, str) and pair in self._offered.watched and kind is not JobKind.RUN:
@@ -128,16 +128,21 @@ class Service:
             name = self._offered.named(pair)
             with self._queue.enqueued(kind, visitor, name, progress_of(request, name)) as queued:
                 # 2. Wait for the models.
-                models = yield from self._lender.borrow(name, lambda: queued.refused is not None or stop())
+                models = yield from self._lender.borrow(name, lambda: not queued.is_kept or stop())
                 if models is None:
                     queued.require_kept()
-                    outcome = "stopped"
+                    outcome = End.STOPPED
                     return
-                # 3. Wait for the device, then pass on the events from the device's thread.
                 try:
-                    for event in self._queue.turn(queued, partial(self._perform, models, request), stop):
+                    # 3. Wait for the device.
+                    job = partial(self._perform, models, request)
+                    if not (yield from self._queue.turn(queued, job, stop)):
+                        outcome = End.STOPPED
+                        return
+                    # 4. Pass on the events from the device's thread.
+                    while (event := queued.receive()) is not None:
                         if event["type"] != "progress":
-                            outcome = "failed"  # for the log, if an error ends the job after this point
+                            outcome = End.FAILED  # for the log, if an error ends the job after this point
                         if event["type"] == "start" and kind is JobKind.RUN and pair:
                             # Record the name that the visitor gave, so that a link to the run names the same
                             # pair.
@@ -145,14 +150,15 @@ class Service:
                             event = {**event, "run": {**run, "pair": {**run["pair"], "name": pair}}}
                         tokens += count_emitted(event) if event.get("lane") == SPECULATIVE else 0
                         yield event
+                        queued.ask()
                 finally:
                     self._lender.give_back(name)
-            outcome = "stopped" if stop() else "done"
+                outcome = queued.end or End.DONE
         except (CutShortError, GeneratorExit):
-            outcome = "stopped"
+            outcome = End.STOPPED
             raise
         except FailedError as error:
-            outcome = "failed"
+            outcome = End.FAILED
             if error.device_lost:
                 self._lost = True
                 self._queue.refuse(RESTARTING)
@@ -162,7 +168,7 @@ class Service:
         except UserError:
             raise
         except Exception as error:
-            outcome = "failed"
+            outcome = End.FAILED
             raise internal_failure(error) from error
         finally:
             _log.info("job %s: %d tokens, %.1f s, %s", kind, tokens, time.monotonic() - asked_at, outcome)

@@ -118,7 +118,7 @@ def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterat
         answer = AnswerSoFar()
         with (
             stops.job(request) as job,
-            closing(job.events(service, JobKind.RUN, settings, pair)) as events,
+            closing(service.events(JobKind.RUN, settings, job.stop, pair, job.visitor)) as events,
         ):
             for event in events:
                 answer.add(event)

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from specdemo.pairs.presets import OfferedPairs
 from specdemo.records import limits
 from specdemo.records.limits import UserError
+from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs, stage
 from specdemo.ui.api_endpoints import build_generate
@@ -35,12 +36,12 @@ from specdemo.ui.http.gradio_internals import pass_all_requests_to_the_guard
 from specdemo.ui.http.posts import ERROR_HANDLERS
 from specdemo.ui.http.sharing import FAVICON, Sharing
 from specdemo.ui.jobs import QUIET
-from specdemo.ui.streams import Stops, error_line, session_of
+from specdemo.ui.streams import Stops, error_line, session_of, streamed
 from specdemo.ui.tabs.lab import build_lab
 from specdemo.ui.tabs.play import OPENINGS, build_play
 from specdemo.ui.tabs.proof import build_proof
 from specdemo.ui.tabs.quiz import build_quiz, shown_questions
-from specdemo.ui.tabs.run import run_endpoint, wire_recalibration
+from specdemo.ui.tabs.run import run, wire_recalibration
 
 TITLE = "Speculative decoding, live"
 HEADER = (
@@ -103,7 +104,7 @@ def build_page(
         _wire_starts(prediction, controls, {})
         _wire_starts(shown, controls, {})
         _wire_class_link(lessons, controls)
-        endpoint, starts = run_endpoint(service, run_stops), [(run_button, controls)]
+        endpoint, starts = streamed(service, run_stops, JobKind.RUN, run), [(run_button, controls)]
         jobs.wire(run_stops, endpoint, starts, shown, stop_button, after=(controls, SETTINGS_AFTER_RUN))
         wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)

@@ -3,8 +3,9 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import wraps
 from typing import Any
 
 import gradio as gr
@@ -13,7 +14,7 @@ from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
 from specdemo.service.fairness import Visitor
-from specdemo.service.jobs import FREQUENT, Events, JobKind
+from specdemo.service.jobs import FREQUENT, JobKind
 from specdemo.service.service import RunService
 from specdemo.ui.http.gradio_internals import unread_messages
 from specdemo.ui.http.visitors import caller_gone, visitor_of
@@ -46,7 +47,7 @@ class PageJob:
         unread: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._visitor = visitor
+        self.visitor = visitor
         self.stop = stop
         self._unread = unread  # returns the number of updates that the visitor has not fetched yet
         self._clock = clock
@@ -54,31 +55,6 @@ class PageJob:
         self._updated = -math.inf
         self._last_unread = unread()
         self._read = clock()
-
-    def events(self, service: RunService, kind: JobKind, settings: Mapping[str, Any], pair: str) -> Events:
-        return service.events(kind, settings, self.stop, pair, self._visitor)
-
-    def ndjson(
-        self, service: RunService, kind: JobKind, settings: Mapping[str, Any], pair: str
-    ) -> Generator[str, None, None]:
-        """Yield the events as one growing text; if the job fails, its last line is an ``error`` event."""
-        # The text only grows, so that Gradio, which sends differences, sends just the new lines.
-        text, sent, last = first_line(), "", None
-        try:
-            with closing(self.events(service, kind, settings, pair)) as events:
-                for event in events:
-                    # A repeated progress event adds no line, but the text is yielded again: Gradio notices
-                    # that a visitor has left only when it gets a value.
-                    text += _line(event) if event != last else ""
-                    last = event if event["type"] == "progress" else None
-                    if self.due(event):
-                        yield text
-                        sent = text
-        except UserError as error:
-            yield text + error_line(str(error))
-            raise
-        if text != sent:
-            yield text
 
     def due(self, event: Event) -> bool:
         """Count one more event, and return whether the page is due an update now."""
@@ -135,6 +111,42 @@ class Stops:
         finally:
             if self._events.get(session) is asked:  # otherwise the request belongs to a newer job
                 self._events.pop(session)
+
+
+def streamed(
+    service: RunService, stops: Stops, kind: JobKind, settings: Callable[..., Mapping[str, Any]]
+) -> Callable[..., Iterator[str]]:
+    """Return an endpoint that does a job and yields its events as one growing text.
+
+    The endpoint has the name, parameters and docstring of ``settings``, which returns the job's settings. The
+    last two parameters are the name of the pair and the request. If the job fails, the last line of the text
+    is an ``error`` event.
+    """
+
+    @wraps(settings)
+    def stream(*values: Any) -> Iterator[str]:
+        # The text only grows, so that Gradio, which sends differences, sends just the new lines.
+        text, sent, last = first_line(), "", None
+        *_, pair, request = values
+        with stops.job(request) as job:
+            raw = settings(*values)
+            try:
+                with closing(service.events(kind, raw, job.stop, pair, job.visitor)) as events:
+                    for event in events:
+                        # A repeated progress event adds no line, but the text is yielded again: Gradio
+                        # notices that a visitor has left only when it gets a value.
+                        text += _line(event) if event != last else ""
+                        last = event if event["type"] == "progress" else None
+                        if job.due(event):
+                            yield text
+                            sent = text
+            except UserError as error:
+                yield text + error_line(str(error))
+                raise
+            if text != sent:
+                yield text
+
+    return stream
 
 
 def session_of(request: gr.Request) -> str:

@@ -131,20 +131,20 @@ class WatchedRun:
         if found is None:
             yield STOPPED
             return
-        lanes: dict[str, Iterator[Round]] = {}
+        lanes: dict[str, Iterable[Round]] = {}
         if self._config.baseline:  # read it first: two runs at the same time would slow each other down
             baseline = yield from self._read_baseline(found.reader)
             if not baseline or self._stop():
                 yield STOPPED
                 return
-            lanes[BASELINE] = iter(baseline)
+            lanes[BASELINE] = baseline
         lane = self._lane(found)
         if found.reader.has_rounds is None:
             rounds = yield from self._read_whole(lane, "is writing and reports its rounds at the end")
             if not rounds:
                 yield STOPPED
                 return
-            lanes[SPECULATIVE] = iter(rounds)
+            lanes[SPECULATIVE] = rounds
         else:
             parts, begun = lane.read(), []
             for certain in parts:

@@ -119,10 +119,7 @@ def logged(lanes):
     blank = replace(recordings.load("email"), lanes={}, calibration=None, pieces={}, specials=(), totals={})
     log = RunLog(blank, (), lambda ids: dict.fromkeys(ids, ""))
     return [
-        *(
-            log.round(lane, round_)
-            for lane, round_ in race({name: iter(lane) for name, lane in lanes.items()})
-        ),
+        *(log.round(lane, round_) for lane, round_ in race(lanes)),
         log.end(),
     ]
 

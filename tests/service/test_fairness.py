@@ -53,10 +53,10 @@ def test_an_address_with_over_half_of_a_full_queue_makes_room_for_others():
         ]
         with pytest.raises(UserError, match="queue is full: 6 jobs are waiting"):
             held.enter_context(queue.enqueued("run", page(20, "10.0.1.9")))
-        assert [job.refused is None for job in greedy] == [True] * 3 + [False] * 3, "the newest made room"
+        assert [job.is_kept for job in greedy] == [True] * 3 + [False] * 3, "the newest made room"
         with pytest.raises(UserError, match="more than half of the jobs came from your address; please try"):
             greedy[-1].require_kept()
-        assert all(job.refused is None for job in others)
+        assert all(job.is_kept for job in others)
 
 
 @pytest.fixture

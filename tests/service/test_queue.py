@@ -1,9 +1,12 @@
 """One device, many visitors: order, bounds, and a device that is free again whatever a visitor does."""
 
+import gc
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,16 +17,24 @@ from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
 from specdemo.service.fairness import Visitor
 from specdemo.service.progress import Progress
-from specdemo.service.queue import ABANDONED_S, Bounds, JobQueue
+from specdemo.service.queue import ABANDONED_S, Bounds, JobQueue, QueuedJob
 
 
 def visit(
     queue: JobQueue, job: Any, stop: Any = never, kind: str = "run", work: Progress | None = None
 ) -> Iterator[Any]:
     with queue.enqueued(kind, progress=work) as queued:
-        for event in queue.turn(queued, job, stop):
+        for event in done(queue, queued, job, stop):
             if event.get("text") != "Preparing the run":
                 yield event
+
+
+def done(queue: JobQueue, queued: QueuedJob, job: Any, stop: Any = never) -> Iterator[Any]:
+    """Wait for a device and yield the events of a job, as a service does."""
+    if (yield from queue.turn(queued, job, stop)):
+        while (event := queued.receive()) is not None:
+            yield event
+            queued.ask()
 
 
 class Gate:
@@ -191,6 +202,59 @@ def test_a_visitor_who_leaves_frees_the_device_before_the_next_event(taken):
     assert is_free(queue)
 
 
+@pytest.mark.parametrize("kind", ["run", "prove"])
+def test_a_visitor_who_left_may_ask_again_while_the_device_ends_the_job(kind):
+    queue, gate, ada = JobQueue(), threading.Event(), Visitor("1.2.3.4", "ada")
+
+    def ends_slowly(_stop: Any) -> Iterator[Any]:
+        try:
+            yield {"type": "first"}
+        finally:
+            gate.wait(PATIENCE_S)
+
+    def joined(kind: str, job: Any) -> Iterator[Any]:
+        with queue.enqueued(kind, ada) as queued:
+            yield from done(queue, queued, job)
+
+    source = joined("run", ends_slowly)
+    assert [next(source)["type"] for _ in range(2)] == ["progress", "first"]
+    with pytest.raises(UserError, match="one job of each kind"):
+        next(joined("run", short))
+    source.close()
+    again = joined(kind, short)
+    assert next(again)["text"] == "In the queue: your own run is before you"
+    gate.set()
+    assert list(again)[-1]["type"] == "only"
+
+
+@pytest.mark.parametrize("way", ["done", "failed", "left", "left while waiting", "refused"])
+def test_the_queue_keeps_no_job_that_is_over(way):
+    queue, gate = JobQueue(), Gate()
+    holder = running(queue, gate) if way in ("left while waiting", "refused") else None
+    job = taking([0.0], 1.0, fails=way == "failed")
+    kept, source = weakref.ref(job), visit(queue, job)
+    next(source)
+    del job
+    if way == "refused":
+        queue.refuse("Closed.")
+    if way.startswith("left"):
+        source.close()
+    with suppress(UserError):
+        list(source)
+    del source
+    gate.open.set()
+    assert holder is None or holder.wait().failure is None
+    until(lambda: gc.collect() >= 0 and kept() is None, 5.0)
+
+
+def test_a_stopped_job_still_sends_its_last_events():
+    queue, gate, stop = JobQueue(), Gate(), threading.Event()
+    visitor = running(queue, gate, stop.is_set)
+    stop.set()
+    assert visitor.wait().events == [{"type": "first"}, {"type": "last", "stopped": True}]
+    assert is_free(queue)
+
+
 def test_a_job_waits_until_its_last_event_is_taken():
     queue, computed = JobQueue(), []
 
@@ -333,7 +397,7 @@ def test_a_waiting_visitor_reads_which_jobs_are_their_own(ahead, words):
     def joined(session: str, kind: str) -> Reading:
         def events() -> Iterator[Any]:
             with queue.enqueued(kind, Visitor("1.2.3.4", session)) as queued:
-                yield from queue.turn(queued, gate, never)
+                yield from done(queue, queued, gate)
 
         visitor = Reading(events())
         until(lambda: visitor.events)
@@ -394,7 +458,7 @@ def test_each_device_of_a_group_takes_one_of_the_waiting_jobs():
 
     def enter(job: Any) -> Iterator[Any]:
         with queue.enqueued("run", group="a") as queued:
-            yield from queue.turn(queued, job, never)
+            yield from done(queue, queued, job)
 
     list(enter(teaching))
     busy = [Reading(enter(gate)) for gate in gates]
@@ -419,7 +483,7 @@ def test_a_job_that_is_refused_before_its_first_event_is_told_to_stop():
 
     def enter() -> Iterator[Any]:
         with queue.enqueued("run", group="a") as queued:
-            yield from queue.turn(queued, slow_start, never)
+            yield from done(queue, queued, slow_start)
 
     source = enter()
     next(source)  # "Preparing the run", after which the visitor reads nothing for a while

@@ -81,10 +81,10 @@ def test_fifty_visitors_next_to_a_greedy_client_get_a_right_run_or_a_clear_refus
 
     assert right(storm(url, requests)) >= 1 + BOUNDS.max_waiting
     with greedy_client(url, visitor) as asked:
-        until(lambda: len(service._queue._taken) == 1 + BOUNDS.max_waiting)
+        until(lambda: len(service._queue._of_visitors()) == 1 + BOUNDS.max_waiting)
         assert right(storm(url, requests)) >= BOUNDS.max_waiting // 2, "the greedy client has at most half"
         assert len(asked) > BOUNDS.max_waiting
-    until(lambda: not service._queue._taken)
+    until(lambda: not service._queue._of_visitors())
     assert visit(visitor, **requests[0]).ids == alone[0]
 
 

@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
+from contextlib import nullcontext
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -21,8 +22,8 @@ from specdemo.service.fairness import Visitor
 from specdemo.service.jobs import JobKind
 from specdemo.ui.controls import PLAIN_SETTINGS, SETTINGS, Controls
 from specdemo.ui.jobs import BUSY, CUT, EXPLAIN
-from specdemo.ui.streams import MIN_GAP_S, USUAL_GAP_S, PageJob, Stops, first_line
-from specdemo.ui.tabs.run import run_endpoint
+from specdemo.ui.streams import MIN_GAP_S, USUAL_GAP_S, PageJob, Stops, first_line, streamed
+from specdemo.ui.tabs.run import run
 
 
 class Counting:
@@ -42,11 +43,12 @@ class Counting:
         finally:
             self.is_closed = True
 
-    def texts(self) -> Generator[str, None, None]:
+    def texts(self) -> Any:
         """Return the updates of the job on this clock, each read at once."""
         job = PageJob(Visitor(""), lambda: False, lambda: 0, lambda: self.now)
         service: Any = SimpleNamespace(events=self.events)
-        return job.ndjson(service, JobKind.RUN, {}, "")
+        stops: Any = SimpleNamespace(job=lambda _request: nullcontext(job))
+        return streamed(service, stops, JobKind.RUN, lambda _pair, _request: {})("", None)
 
 
 def numbers(text: str) -> list[int]:
@@ -127,7 +129,7 @@ def test_stop_reaches_only_the_jobs_of_its_session_and_none_that_begins_later():
 
 
 def test_run_has_the_widgets_as_parameters_in_order():
-    *taken, request = inspect.signature(run_endpoint(StandIn(), Stops())).parameters
+    *taken, request = inspect.signature(streamed(StandIn(), Stops(), JobKind.RUN, run)).parameters
     assert (tuple(taken), request) == (Controls._fields, "request")
     assert set(taken) - {"auto", "pair"} == set(SETTINGS)
 
@@ -146,7 +148,7 @@ def generators(frame: FrameType | None) -> list[str]:
     return [name for name in names[::-1] if name not in DECORATORS]
 
 
-def test_a_round_crosses_eight_generators_from_the_decoder_to_the_page():
+def test_a_round_crosses_six_generators_from_the_decoder_to_the_page():
     pair, stacks = tiny_pair(), []
 
     def look(*_: Any) -> None:
@@ -154,10 +156,10 @@ def test_a_round_crosses_eight_generators_from_the_decoder_to_the_page():
         stacks.append((generators(visitors), generators(device)))
 
     pair.target.lm_head.register_forward_hook(look)
-    endpoint = run_endpoint(service_of(pair), Stops())
+    endpoint = streamed(service_of(pair), Stops(), JobKind.RUN, run)
     values = {**PLAIN_SETTINGS, "mode": "raw", "max_new_tokens": 8, "auto": False, "pair": ""}
-    *_, text = endpoint(**values, request=request_from("127.0.0.1", "a"))
+    *_, text = endpoint(*(values[name] for name in Controls._fields), request_from("127.0.0.1", "a"))
     assert json.loads(text.splitlines()[-1])["type"] == "end"
     page, device = stacks[-1]
-    assert page[-4:] == ["run", "ndjson", "events", "turn"]
+    assert page[-2:] == ["stream", "events"]
     assert device == ["perform", "_decoded", "race", "speculate"]

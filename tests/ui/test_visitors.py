@@ -35,12 +35,22 @@ class Hall:
 
     def __init__(self) -> None:
         self.service = local_service(lambda name, _progress: name, None, Bounds(max_waiting=8), self._perform)  # type: ignore[arg-type, return-value]
+        self._events, self.service.events = self.service.events, self._counted  # type: ignore[method-assign]
+        self._requests: set[object] = set()
         self.open = threading.Event()
         self.payload = ""
 
     @property
     def taken(self) -> int:
-        return len(self.service._queue._taken)
+        """The number of requests that wait or run."""
+        return len(self._requests)
+
+    def _counted(self, *request: Any) -> Iterator[Any]:
+        self._requests.add(one := object())
+        try:
+            yield from self._events(*request)
+        finally:
+            self._requests.remove(one)
 
     def _perform(self, _pair: Any, _request: Any, stop: Any) -> Iterator[Any]:
         rounds = 0

@@ -1,6 +1,5 @@
 """The tab "Lab", a component with its own buttons and fields; and the API endpoint ``measure``."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
@@ -15,7 +14,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, streamed
 
 LAB = "document.querySelector('#lab .sd-lab').lab"
 
@@ -27,7 +26,7 @@ def build_lab(service: RunService, pair: gr.Dropdown) -> Stops:
     shown = component("lab", "lab/lab.js", "mountLab", settings(list(inputs)))
     jobs.wire_component(
         stops,
-        measure_endpoint(service, stops),
+        streamed(service, stops, JobKind.MEASURE, measure),
         [*inputs.values(), pair],
         shown,
         values=f"() => {LAB}.values()",
@@ -74,33 +73,26 @@ def _inputs() -> dict[str, gr.components.Component]:
     }
 
 
-def measure_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function that the tab's buttons and the API endpoint ``measure`` call."""
+def measure(
+    experiment: str,
+    k: int,
+    temperature: float,
+    max_new_tokens: int,
+    prompts: int,
+    prompt: str,
+    mode: str,
+    seed: int,
+    pair: str,
+    request: gr.Request,
+) -> dict[str, Any]:
+    """Measure how the speedup depends on a setting; yield the experiment's events as growing NDJSON.
 
-    def measure(
-        experiment: str,
-        k: int,
-        temperature: float,
-        max_new_tokens: int,
-        prompts: int,
-        prompt: str,
-        mode: str,
-        seed: int,
-        pair: str,
-        request: gr.Request,
-    ) -> Iterator[str]:
-        """Measure how the speedup depends on a setting; yield the experiment's events as growing NDJSON.
-
-        ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
-        contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
-        apply to all points of a sweep, except to a sweep that varies the setting itself. Each point decodes
-        ``prompts`` built-in prompts, or your own ``prompt``: ``mode`` raw continues it, chat answers it.
-        ``max_new_tokens`` and ``seed`` apply to each run. ``pair`` is the name of the models, if there are
-        several.
-        """
-        run = {"k": k, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
-        settings = {"experiment": experiment, "prompts": prompts, "prompt": prompt, "mode": mode, **run}
-        with stops.job(request) as job:
-            yield from job.ndjson(service, JobKind.MEASURE, settings, pair)
-
-    return measure
+    ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
+    contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
+    apply to all points of a sweep, except to a sweep that varies the setting itself. Each point decodes
+    ``prompts`` built-in prompts, or your own ``prompt``: ``mode`` raw continues it, chat answers it.
+    ``max_new_tokens`` and ``seed`` apply to each run. ``pair`` is the name of the models, if there are
+    several.
+    """
+    run = {"k": k, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+    return {"experiment": experiment, "prompts": prompts, "prompt": prompt, "mode": mode, **run}

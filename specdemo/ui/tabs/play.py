@@ -3,7 +3,6 @@
 The browser stores the game. Each turn is one request, which contains the results of all earlier turns.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -13,7 +12,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, streamed
 
 VALUES = f"""async () => {{
     const module = await import(new URL('{PREFIX}/play/play.js', document.baseURI));
@@ -57,36 +56,28 @@ def build_play(service: RunService, pair: gr.Dropdown) -> Stops:
         gr.JSON({}, label="Scores of all drafters", visible=False),
         pair,
     ]
-    jobs.wire(stops, play_endpoint(service, stops), [(send, inputs)], board, stop, VALUES)
+    jobs.wire(stops, streamed(service, stops, JobKind.PLAY, play), [(send, inputs)], board, stop, VALUES)
     return stops
 
 
-def play_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function that each turn and the API endpoint ``play`` call."""
+def play(
+    text: str,
+    draft: str,
+    second_draft: str,
+    written: list[int],
+    scores: dict[str, Any],
+    pair: str,
+    request: gr.Request,
+) -> dict[str, Any]:
+    """Verify your drafts and the draft model's with the target; yield the events as growing NDJSON.
 
-    def play(
-        text: str,
-        draft: str,
-        second_draft: str,
-        written: list[int],
-        scores: dict[str, Any],
-        pair: str,
-        request: gr.Request,
-    ) -> Iterator[str]:
-        """Verify your drafts and the draft model's with the target; yield the events as growing NDJSON.
-
-        ``draft`` (and ``second_draft`` of a second player) continues ``text`` plus the tokens ``written`` in
-        earlier turns. Nothing is inserted in between, so begin the draft with a space if it begins a new
-        word. A draft token is accepted if it and all before it are the target's most likely tokens; the
-        first rejected one is corrected, and the rest is discarded. Each drafter gets one ``judged`` event
-        with its round and score. The longest round of a player extends the text; the draft model's is for
-        comparison only. The last event, ``turn``, has the text so far and the token ids. In the next turn,
-        pass these ids as ``written`` and the ``score`` of each ``judged`` event as ``scores[player]``.
-        ``pair`` is the name of the models, if there are several.
-        """
-        drafts = {"draft": draft, "second_draft": second_draft}
-        raw = {"text": text, **drafts, "written": written, "scores": scores}
-        with stops.job(request) as job:
-            yield from job.ndjson(service, JobKind.PLAY, raw, pair)
-
-    return play
+    ``draft`` (and ``second_draft`` of a second player) continues ``text`` plus the tokens ``written`` in
+    earlier turns. Nothing is inserted in between, so begin the draft with a space if it begins a new
+    word. A draft token is accepted if it and all before it are the target's most likely tokens; the
+    first rejected one is corrected, and the rest is discarded. Each drafter gets one ``judged`` event
+    with its round and score. The longest round of a player extends the text; the draft model's is for
+    comparison only. The last event, ``turn``, has the text so far and the token ids. In the next turn,
+    pass these ids as ``written`` and the ``score`` of each ``judged`` event as ``scores[player]``.
+    ``pair`` is the name of the models, if there are several.
+    """
+    return {"text": text, "draft": draft, "second_draft": second_draft, "written": written, "scores": scores}

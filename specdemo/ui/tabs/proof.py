@@ -1,6 +1,6 @@
 """The tab "Is it the same?": three proofs, each with its settings, button and results."""
 
-from collections.abc import Callable, Iterator
+from typing import Any
 
 import gradio as gr
 
@@ -20,7 +20,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, streamed
 
 CLAIM = "<p>Drafts change the speed, not the text: it stays <b>the target's own</b>. Check it here.</p>"
 CARDS = {
@@ -90,41 +90,34 @@ def build_proof(service: RunService, pair: gr.Dropdown) -> Stops:
         (greedy, [verify, greedy_prompts, *shared]),
         (sampled, [fixed(Proof.SHARED_NOISE), sampled_prompts, *shared]),
     ]
-    jobs.wire(stops, proof_endpoint(service, stops), starts, shown, stop)
+    jobs.wire(stops, streamed(service, stops, JobKind.PROVE, prove), starts, shown, stop)
     return stops
 
 
-def proof_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function that the three buttons and the API endpoint ``prove`` call."""
+def prove(
+    proof: str,
+    prompts: int,
+    temperature: float,
+    draws: int,
+    rule: str,
+    prompt: str,
+    pair: str,
+    request: gr.Request,
+) -> dict[str, Any]:
+    """Check that speculative output is the target's own; yield the events as growing NDJSON.
 
-    def prove(
-        proof: str,
-        prompts: int,
-        temperature: float,
-        draws: int,
-        rule: str,
-        prompt: str,
-        pair: str,
-        request: gr.Request,
-    ) -> Iterator[str]:
-        """Check that speculative output is the target's own; yield the events as growing NDJSON.
-
-        ``proof`` is "greedy", "shared-noise", "other-libraries" or "distribution". The first three decode
-        ``prompts`` (a number) built-in prompts with and without drafts, and compare the texts token by token.
-        "greedy" decodes at temperature 0, and "shared-noise" samples at ``temperature``. "other-libraries"
-        decodes at temperature 0 with a growing cache and torch's own kernels, as other libraries do, so that
-        texts may differ. "distribution" compares two samples of ``draws`` short continuations of ``prompt``,
-        one with and one without drafts. ``rule`` is the verification rule of the sample with drafts:
-        "true-rule", or one of the deliberately wrong rules "accept-everything", "no-residual", "block-coins",
-        "typical", "raw-q" and "matching-greedy". A proof ignores the settings that it does not need. ``pair``
-        is the name of the models, if there are several.
-        """
-        sampling = {"temperature": temperature, "draws": draws, "rule": rule}
-        settings = {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}
-        with stops.job(request) as job:
-            yield from job.ndjson(service, JobKind.PROVE, settings, pair)
-
-    return prove
+    ``proof`` is "greedy", "shared-noise", "other-libraries" or "distribution". The first three decode
+    ``prompts`` (a number) built-in prompts with and without drafts, and compare the texts token by token.
+    "greedy" decodes at temperature 0, and "shared-noise" samples at ``temperature``. "other-libraries"
+    decodes at temperature 0 with a growing cache and torch's own kernels, as other libraries do, so that
+    texts may differ. "distribution" compares two samples of ``draws`` short continuations of ``prompt``,
+    one with and one without drafts. ``rule`` is the verification rule of the sample with drafts:
+    "true-rule", or one of the deliberately wrong rules "accept-everything", "no-residual", "block-coins",
+    "typical", "raw-q" and "matching-greedy". A proof ignores the settings that it does not need. ``pair``
+    is the name of the models, if there are several.
+    """
+    sampling = {"temperature": temperature, "draws": draws, "rule": rule}
+    return {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}
 
 
 def _card(proof: Proof) -> gr.Column:

@@ -1,6 +1,5 @@
 """The quiz of the tab "Learn" (questions, two buttons, results), and the API endpoint ``quiz``."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
@@ -10,7 +9,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, streamed
 
 # The browser names the question when it sends the request: a value that it sets in a component while the page
 # is still loading can get lost.
@@ -31,7 +30,8 @@ def build_quiz(service: RunService, pair: gr.Dropdown) -> Stops:
             run = gr.Button("Run it", variant="primary", scale=0, min_width=130, elem_id="quiz-run")
             stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="quiz-stop")
         results = component("quiz-results", "learn/quiz.js", "mountResults")
-    jobs.wire(stops, quiz_endpoint(service, stops), [(run, [asked, pair])], results, stop, VALUES)
+    endpoint = streamed(service, stops, JobKind.QUIZ, quiz)
+    jobs.wire(stops, endpoint, [(run, [asked, pair])], results, stop, VALUES)
     return stops
 
 
@@ -48,17 +48,11 @@ def shown_questions() -> list[dict[str, Any]]:
     ]
 
 
-def quiz_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function that the button "Run it" and the API endpoint ``quiz`` call."""
+def quiz(question: int, pair: str, request: gr.Request) -> dict[str, Any]:
+    """Measure the answer to a question of the quiz; yield the events as growing NDJSON.
 
-    def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:
-        """Measure the answer to a question of the quiz; yield the events as growing NDJSON.
-
-        ``question`` is the number of the question, from 1. The last event, ``verdict``, has the ``option``
-        (from 0) that the measured figures support, or null if they are too close. ``pair`` is the name of the
-        models, if there are several.
-        """
-        with stops.job(request) as job:
-            yield from job.ndjson(service, JobKind.QUIZ, {"question": question}, pair)
-
-    return quiz
+    ``question`` is the number of the question, from 1. The last event, ``verdict``, has the ``option``
+    (from 0) that the measured figures support, or null if they are too close. ``pair`` is the name of the
+    models, if there are several.
+    """
+    return {"question": question}

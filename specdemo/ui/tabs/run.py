@@ -1,7 +1,8 @@
 """The functions of the buttons Run and Recalibrate; the one of Run is also the API endpoint ``run``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from html import escape
+from typing import Any
 
 import gradio as gr
 
@@ -12,56 +13,48 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
 from specdemo.ui.http.visitors import visitor_of
-from specdemo.ui.streams import Stops
 
 
-def run_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function that the button Run and the API endpoint ``run`` call."""
+def run(
+    prompt: str,
+    mode: str,
+    drafter: str,
+    k: int,
+    auto: bool,
+    temperature: float,
+    rule: str,
+    max_new_tokens: int,
+    seed: int,
+    top_k: int,
+    top_p: float,
+    baseline: bool,
+    draft_alone: bool,
+    repeats: int,
+    pair: str,
+    request: gr.Request,
+) -> dict[str, Any]:
+    """Decode a prompt with and without drafts; yield the run's events as growing NDJSON.
 
-    def run(
-        prompt: str,
-        mode: str,
-        drafter: str,
-        k: int,
-        auto: bool,
-        temperature: float,
-        rule: str,
-        max_new_tokens: int,
-        seed: int,
-        top_k: int,
-        top_p: float,
-        baseline: bool,
-        draft_alone: bool,
-        repeats: int,
-        pair: str,
-        request: gr.Request,
-    ) -> Iterator[str]:
-        """Decode a prompt with and without drafts; yield the run's events as growing NDJSON.
-
-        If ``auto`` is true, the decoder chooses the length of each draft and ignores ``k``. ``baseline`` also
-        runs the target alone, for comparison, and ``draft_alone`` the draft model alone. With ``repeats``
-        above 1, the rounds arrive after all runs have ended: those of the run with the median speedup.
-        ``pair`` is the name of the models, if there are several.
-        """
-        with stops.job(request) as job:
-            settings = {
-                "prompt": prompt,
-                "mode": mode,
-                "drafter": drafter,
-                "k": AUTO if limits.flag({"auto": auto}, "auto", False) else k,
-                "temperature": temperature,
-                "rule": rule,
-                "max_new_tokens": max_new_tokens,
-                "seed": seed,
-                "top_k": top_k,
-                "top_p": top_p,
-                "baseline": baseline,
-                "draft_alone": draft_alone,
-                "repeats": repeats,
-            }
-            yield from job.ndjson(service, JobKind.RUN, settings, pair)
-
-    return run
+    If ``auto`` is true, the decoder chooses the length of each draft and ignores ``k``. ``baseline`` also
+    runs the target alone, for comparison, and ``draft_alone`` the draft model alone. With ``repeats``
+    above 1, the rounds arrive after all runs have ended: those of the run with the median speedup.
+    ``pair`` is the name of the models, if there are several.
+    """
+    return {
+        "prompt": prompt,
+        "mode": mode,
+        "drafter": drafter,
+        "k": AUTO if limits.flag({"auto": auto}, "auto", False) else k,
+        "temperature": temperature,
+        "rule": rule,
+        "max_new_tokens": max_new_tokens,
+        "seed": seed,
+        "top_k": top_k,
+        "top_p": top_p,
+        "baseline": baseline,
+        "draft_alone": draft_alone,
+        "repeats": repeats,
+    }
 
 
 def wire_recalibration(
