@@ -28,7 +28,7 @@ GRACE_S = 1.5
 MAX_NAME_CHARS = 16
 # The maximum number of nicknames shown for the best drafts.
 MAX_NAMES = 5
-NOBODY = "Nobody has written a draft; start the next game."
+NOBODY = "Nobody has written a draft. The teacher can start the next game."
 NO_JOBS = "Games do not work on this server, because ZeroGPU lends its GPU for one run at a time."
 UNJUDGED = "The drafts could not be verified; start the next game."
 _FOR_ALL = ("alpha", "tau", "model_alpha", "model_name", "agreed", "sentence", "specials", "target")

@@ -264,7 +264,12 @@ def test_a_teachers_own_question_from_asking_to_the_summary(room):
 def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_replay(room, service):
     teacher, phone = room.teacher, room.phone
     ask_prepared(teacher, "run-speed")
+    phone.wait_for_selector(".sd-asked-option")
+    phone.context.set_offline(True)
+    phone.click(".sd-asked-option >> nth=0")
+    told(phone).to_have_text("No connection. It will be sent when the connection is back.")
     phone.click(".sd-asked-option >> nth=1")
+    phone.context.set_offline(False)
     told(phone).to_contain_text("Your answer: B")
     click(teacher, "Close voting")
     for run in (RUN, steady(RUN)):
@@ -274,7 +279,7 @@ def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_repla
         told(phone).to_contain_text("is being measured now")
         show_end(teacher)
         if run is RUN:
-            told(phone).to_contain_text("The measurement failed; wait for your teacher.")
+            told(phone).to_contain_text("There is no verdict yet; wait for your teacher.")
             go(teacher, "class")
             asked(teacher).to_contain_text("Other work disturbed this run")
     told(phone).to_contain_text("✗ You were wrong. Measured: A, “Faster”.")
@@ -291,7 +296,7 @@ def test_a_question_of_the_quiz_is_answered_by_its_measurement_which_can_be_repe
     click(teacher, "Close voting")
     service.fault = "The GPU is gone."
     click(teacher, "Measure it")
-    told(phone).to_have_text("Voting is closed (answers: 1). The measurement failed; wait for your teacher.")
+    told(phone).to_have_text("Voting is closed (answers: 1). There is no verdict yet; wait for your teacher.")
     asked(teacher).to_contain_text(service.fault)
     service.fault, service.hold_at = None, 1
     click(teacher, "Measure it")
@@ -301,6 +306,7 @@ def test_a_question_of_the_quiz_is_answered_by_its_measurement_which_can_be_repe
     told(phone).to_contain_text("You were right. Measured: C")
     asked(teacher).to_contain_text("1 of 1 were right.")
     assert teacher.locator(".sd-class").is_visible(), "the teacher stays on this tab"
+    assert_leaves_while_the_teacher_is_elsewhere(teacher, phone.locator("[data-role=asked]"))
     press(teacher, "sum-up")
     expect(teacher.locator("[data-role=summary]")).to_contain_text(
         "each step computed 8 times: Acceptance rate α 50%, Speedup S over the target alone 0.90×"
@@ -390,10 +396,20 @@ def test_the_class_drafts_during_the_join_screen_and_everybody_sees_the_verdicts
     assert own[:3] == [[" ", "accepted", False], ["n", "discarded", True], ["a", "corrected", False]]
     assert {status for _, status, _ in own[3:]} == {"discarded"}
     assert not phone.evaluate(BODY_WIDER, 390)
-    click(teacher, "New game")
+    assert_leaves_while_the_teacher_is_elsewhere(teacher, phone.locator(".sd-student > .sd-game"))
+    click(teacher, "Ask a question")
     expect(phone.locator(".sd-student > .sd-game")).to_be_hidden()
+    expect(teacher.locator("[data-role=ask-form] h2")).to_be_in_viewport()
     press(teacher, "sum-up")
     expect(teacher.locator("[data-role=summary]")).to_contain_text("The class as the draft model")
+
+
+def assert_leaves_while_the_teacher_is_elsewhere(teacher: Any, result: Any) -> None:
+    for tab in ("learn", "run"):
+        go(teacher, tab)
+        expect(result).to_be_hidden()
+        go(teacher, "class")
+        expect(result).to_be_visible()
 
 
 def assert_join_screen_fills_the_window(teacher: Any) -> None:

@@ -32,7 +32,7 @@ OPENINGS = (
     Opening("Proverbs", "Better late than never. Actions speak louder than words. A picture is worth"),
     Opening("Recipe", "Pancakes\n\nIngredients:\n\n- 2 cups of flour\n- 2 eggs\n- 1 cup of"),
     Opening("Code", "def factorial(n):\n    if n == 0:\n        return"),
-    Opening("Story", "The lighthouse keeper opened the bottle and unrolled the paper. It said"),
+    Opening("Story", "Maya walked into the forest. Suddenly she heard"),
 )
 
 

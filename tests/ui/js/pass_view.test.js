@@ -32,18 +32,20 @@ test("one pass gives a choice at each of the k + 1 places", () => {
 });
 
 test("the first two rounds have a caption for each phase, later ones a sentence about the latest verdict", () => {
-  const caption = (index, phase, latest = null) => captionWords({ entry: { round: round(index, ["accepted", "rejected"]) }, phase }, latest);
+  const caption = (index, phase, latest = null, isPlaying = true) =>
+    captionWords({ entry: { round: round(index, ["accepted", "rejected"]) }, phase }, latest, isPlaying);
   assert.match(caption(0, "draft"), /^1\. Draft: 2 tokens from the draft model, one after another\.$/);
   assert.match(caption(1, "verify", round(0, [])), /^2\. Verify: the target checks all 2 in one pass\.$/);
   assert.match(caption(1, "verdict", round(1, ["accepted"])), /^3\. Accept or correct\. Round 2: 1 of 2 accepted/);
   assert.match(caption(2, "draft", round(1, ["accepted"])), /^Round 2: 1 of 1 accepted/);
+  assert.match(caption(2, "draft", round(1, ["accepted"]), false), /^1\. Draft: 2 tokens/, "a pause leaves the time to read it");
 });
 
 test("a sentence about an earlier round than the one drawn looks past", () => {
   const caption = { textContent: "", toggleAttribute: (name, value) => (caption[name] = value) };
   const entries = [0, 1, 2, 3].map((index) => ({ round: round(index, ["accepted", "rejected"]) }));
   const isPast = (index, phase, settled) => {
-    PassView.prototype.say.call({ caption }, { entry: entries[index], phase, proposed: 1 }, settled, entries, {});
+    PassView.prototype.say.call({ caption }, { entry: entries[index], phase, proposed: 1 }, settled, entries, {}, true);
     return caption["data-past"];
   };
   assert.equal(isPast(2, "verdict", 3), false);

@@ -297,8 +297,10 @@ class ClassGames {
    * `openings`: example texts, each with `label` and `text`. `send` posts a message to the class; `fetchGame()` resolves
    * to the game in the form that students get.
    */
-  constructor({ "game-form": form, game, opening }, openings, send, fetchGame) {
+  constructor({ "game-form": form, "ask-form": askForm, game, opening }, openings, send, fetchGame) {
     this.form = form;
+    this.askForm = askForm;
+    this.following = null; // the form to show when the game has been dismissed
     this.root = game;
     this.send = send;
     this.fetchGame = fetchGame;
@@ -319,6 +321,10 @@ class ClassGames {
     this.end = writing && performance.now() + 1000 * writing.left;
     this.root.hidden = !game;
     this.form.hidden = Boolean(game);
+    if (!game && this.following) {
+      comeIntoView(this.following);
+      this.following = null;
+    }
     const phase = game ? `${game.number} ${game.phase}` : "";
     if (phase !== this.shown) {
       this.shown = phase;
@@ -343,12 +349,18 @@ class ClassGames {
     this.clock = element("b", "sd-game-clock");
     clearInterval(this.timer);
     if (phase === "open") this.timer = setInterval(() => this.tick(), TICK_MS);
-    const words = phase === "judged" || phase === "failed" ? "New game" : "Cancel the game";
-    const dismiss = button("sd-button", words, () => this.send({ type: "dismiss-game" }));
+    const dismiss = (words, form) => button("sd-button", words, () => {
+      this.following = form;
+      this.send({ type: "dismiss-game" });
+    });
+    const isOver = phase === "judged" || phase === "failed";
+    const ways = isOver ? [dismiss("New game", this.form), " ", dismiss("Ask a question", this.askForm)] : [dismiss("Cancel the game", this.form)];
+    const buttons = element("p", "sd-class-buttons", ...ways);
     const title = element("h2", "", "The class as the draft model");
     const body = phase === "judged" ? gameResults(results, null) : element("p", "", error ?? PHASE_WORDS[phase]);
     const state = element("p", "sd-game-count", this.count, this.clock);
-    replaceParts(this.root, title, state, element("p", "sd-game-opening", endOf(text)), body, dismiss);
+    const opening = element("p", "sd-game-opening", endOf(text));
+    replaceParts(this.root, title, ...(isOver ? [buttons, state, opening, body] : [state, opening, body, buttons]));
     comeIntoView(this.root);
   }
 }

@@ -8,6 +8,7 @@ const LOST_MS = 8000; // the server sends something every two seconds, so after 
 const RETRY_MS = 2000;
 const POLL_GAP_MS = 300;
 const OVER = 404;
+const NO_CONNECTION = "No connection. It will be sent when the connection is back.";
 
 export class ClassLine {
   /** `onMessage` gets every message once and in order; `onState` gets true or false for a connection. */
@@ -18,6 +19,7 @@ export class ClassLine {
     this.last = 0;
     this.isOver = false;
     this.isPolling = false;
+    this.sending = {}; // the latest content of each path that is not accepted yet
   }
 
   /** Join the class and receive its messages, with retries. Rejects if there is no such class. */
@@ -31,9 +33,24 @@ export class ClassLine {
     }
   }
 
-  /** Post an answer or a draft; `path` is "answer" or "draft". Rejects with the server's sentence. */
-  async send(path, content) {
-    await this.post(path, { student: this.token, ...content });
+  /**
+   * Post an answer or a draft; `path` is "answer" or "draft". Without a connection, call `onWait` with a sentence and try again.
+   * Resolves to true if the server has accepted it, and to false if later content takes its place; rejects with the server's
+   * sentence.
+   */
+  async send(path, content, onWait) {
+    this.sending[path] = content;
+    while (!this.isOver && this.sending[path] === content) {
+      try {
+        await this.post(path, { student: this.token, ...content });
+        return this.sending[path] === content;
+      } catch (error) {
+        if (error.status) throw error;
+        onWait(NO_CONNECTION);
+        await new Promise((done) => setTimeout(done, RETRY_MS));
+      }
+    }
+    return false;
   }
 
   /** Resolves to the verdict on the student's own draft, or to null if there is none. */

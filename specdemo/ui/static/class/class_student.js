@@ -44,9 +44,9 @@ class StudentPage {
     this.lessons = [...this.roles.lessons.querySelectorAll("[data-lesson]")];
     for (const link of this.roles.lessons.querySelectorAll("a")) link.removeAttribute("href"); // the tabs are the teacher's
     this.view = new TeachersView(stage, () => this.showState());
-    this.asked = new Asked(this.roles.asked, (answer) => this.line.send("answer", answer));
+    this.asked = new Asked(this.roles.asked, (...values) => this.line.send("answer", ...values));
     this.drafting = new Drafting(this.roles.game, {
-      send: (draft) => this.line.send("draft", draft),
+      send: (...values) => this.line.send("draft", ...values),
       ownVerdict: () => this.line.ownVerdict(),
     });
     this.roles.back.addEventListener("click", () => {
@@ -109,7 +109,8 @@ class StudentPage {
     const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null;
     this.roles.lessons.hidden = lesson === null;
     for (const page of this.lessons) page.toggleAttribute("data-current", page.dataset.lesson === lesson);
-    this.tab = message.tab;
+    if (message.tab !== this.tab || message.lesson !== this.lesson) for (const part of [this.asked, this.drafting]) part.makeRoom(message.tab !== "class");
+    [this.tab, this.lesson] = [message.tab, message.lesson];
     this.view.take(message);
     this.showState();
   }
@@ -121,7 +122,8 @@ class StudentPage {
     this.root.dataset.state = connected ? (follows ? "following" : "apart") : "away";
     this.roles.back.hidden = follows;
     if (connected) this.disconnected = LOST;
-    write(this.roles.where, connected ? stateWords(follows, this.tab) : this.disconnected);
+    const isAsked = !this.roles.asked.hidden || !this.roles.game.hidden; // then this page has what the projector shows
+    write(this.roles.where, connected ? stateWords(follows, isAsked ? null : this.tab) : this.disconnected);
   }
 
   end() {
@@ -143,7 +145,7 @@ function stateWords(follows, tab) {
 const ROUNDING = 1e-9;
 
 class Asked {
-  /** `send({ question, answer })` resolves when the server has accepted the answer. */
+  /** `send({ question, answer }, onWait)` is `ClassLine.send`. */
   constructor(root, send) {
     this.root = root;
     this.send = send;
@@ -169,6 +171,11 @@ class Asked {
     this.root.dataset.phase = question.phase;
     this.root.dataset.outcome = this.outcome ?? "";
     for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(this.picked === index));
+  }
+
+  /** Hide a question that has its result while the teacher shows something else. */
+  makeRoom(isNeeded) {
+    this.root.hidden = !this.question || (isNeeded && this.question.phase === "revealed");
   }
 
   rebuild() {
@@ -216,7 +223,7 @@ class Asked {
   async answer(answer) {
     const { number } = this.question;
     try {
-      await this.send({ question: number, answer });
+      if (!(await this.send({ question: number, answer }, (words) => write(this.status, words)))) return;
       if (this.question?.number !== number) return; // the teacher has asked another question in the meantime
       this.picked = answer;
       this.show(this.question);
@@ -233,7 +240,7 @@ class Asked {
     const { phase, answered, failed, ahead } = this.question;
     if (phase === "open") return this.picked === null ? "" : `${this.answerSentence()} You can change your answer until voting closes.`;
     const closed = `Voting is closed (answers: ${answered}).`;
-    if (phase === "closed") return `${closed} ${failed ? "The measurement failed; wait for your teacher." : "Wait for the result."}`;
+    if (phase === "closed") return `${closed} ${failed ? "There is no verdict yet; wait for your teacher." : "Wait for the result."}`;
     if (phase === "measuring") return `${closed} ${ahead ? `The measurement waits in the queue; jobs before it: ${ahead}.` : "The answer is being measured now."}`;
     return ({ right: "✓ You were right. ", wrong: "✗ You were wrong. " }[this.outcome] ?? "") + resultWords(this.question);
   }
@@ -241,11 +248,11 @@ class Asked {
 
 const NAME_KEY = "specdemo-nickname";
 const SEND_BEFORE_END_MS = 300;
+const SENT = "Draft sent. You can change your draft until time is up.";
 
 class Drafting {
   /**
-   * `send({ game, draft, name })` resolves when the server has accepted the draft; `ownVerdict()` resolves to its
-   * verdict.
+   * `send({ game, draft, name }, onWait)` is `ClassLine.send`; `ownVerdict()` resolves to the verdict on the draft.
    */
   constructor(root, { send, ownVerdict }) {
     this.root = root;
@@ -278,6 +285,11 @@ class Drafting {
     comeIntoView(this.root);
   }
 
+  /** Hide a game that has ended while the teacher shows something else. */
+  makeRoom(isNeeded) {
+    this.root.hidden = !this.game || (isNeeded && ["judged", "failed"].includes(this.game.phase));
+  }
+
   body() {
     const { phase, results, error } = this.game;
     if (phase === "open") return this.form();
@@ -299,11 +311,13 @@ class Drafting {
     const { number, open_drafts: isOpen } = this.game;
     this.words = element("textarea", "");
     Object.assign(this.words, { rows: 2, maxLength: 200, placeholder: "the next words", ariaLabel: "The next words" });
-    this.words.value = drafted?.game === number ? drafted.draft.trim() : "";
+    const sent = drafted?.game === number ? drafted.draft.trim() : "";
+    this.words.value = sent;
+    this.sent = sent;
+    if (sent) write(this.status, SENT);
     this.name = element("input", "");
     Object.assign(this.name, { maxLength: 16, placeholder: "nickname (optional)", ariaLabel: "Nickname (optional)" });
     this.name.value = recallInTab(NAME_KEY) ?? "";
-    this.sent = undefined;
     this.clock = element("b", "sd-game-clock");
     const note = isOpen ? "Everybody will see all drafts, and the nicknames of the students with the best ones." : "Only you will see your draft, unless most students write the same words.";
     const fields = isOpen ? [this.words, this.name] : [this.words];
@@ -340,11 +354,11 @@ class Drafting {
     const name = this.name.value.trim();
     const draft = /\s$/.test(text) ? written.trimStart() : ` ${written.trim()}`;
     try {
-      await this.send({ game: number, draft, name });
+      if (!(await this.send({ game: number, draft, name }, (words) => write(status, words)))) return;
       if (this.game?.number !== number || this.game.phase !== "open") return; // the time has ended in the meantime
       this.sent = written;
       rememberInTab(NAME_KEY, name);
-      write(status, "Draft sent. You can change your draft until time is up.");
+      write(status, SENT);
     } catch (error) {
       write(status, error.message);
     }

@@ -300,9 +300,13 @@ const CAPTIONS = {
   verdict: (round) => `3. Accept or correct. ${roundWords(round)}`,
 };
 
-/** A sentence about a moment (see `Trace.momentAt`): its phase in the first rounds, later the `latest` round with a verdict. */
-export function captionWords({ entry: { round }, phase }, latest) {
-  return round.index < EXPLAINED_ROUNDS || !latest ? CAPTIONS[phase](round) : roundWords(latest);
+/**
+ * A sentence about a moment (see `Trace.momentAt`): its phase in the first rounds and while the clock stands still, otherwise
+ * the `latest` round with a verdict.
+ */
+export function captionWords({ entry: { round }, phase }, latest, isPlaying) {
+  const isExplained = round.index < EXPLAINED_ROUNDS || !latest || (!isPlaying && phase !== "verdict");
+  return isExplained ? CAPTIONS[phase](round) : roundWords(latest);
 }
 
 /** One round in a sentence. */

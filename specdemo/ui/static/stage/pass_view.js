@@ -135,11 +135,11 @@ export class PassView {
     });
   }
 
-  /** Show the sentence of a moment; of the first rounds it names the phase, later it is about the latest verdict, which may be past. */
-  say(moment, settled, entries, run) {
+  /** Show the sentence of a moment (see `captionWords`); it may be about a verdict that is past. */
+  say(moment, settled, entries, run, isPlaying) {
     if (!moment) return;
     const latest = entries[settled - 1]?.round;
-    const words = latest || moment.proposed || moment.phase !== "draft" ? captionWords(moment, latest) : openingWords(run);
+    const words = latest || moment.proposed || moment.phase !== "draft" ? captionWords(moment, latest, isPlaying) : openingWords(run);
     this.caption.toggleAttribute("data-past", latest !== undefined && latest !== moment.entry.round && words === roundWords(latest));
     write(this.caption, words);
   }

@@ -403,7 +403,7 @@ class Stage {
     const lane = this.steppedLane;
     const moment = trace.momentAt(player.time, lane);
     this.pass.show(moment, trace.entries(lane), run, this.pieces, player);
-    this.pass.say(moment, state[lane]?.settled, trace.entries(lane), run);
+    this.pass.say(moment, state[lane]?.settled, trace.entries(lane), run, player.playing);
     this.lanes[BASELINE].markDivergence(totals?.divergence ?? null);
     this.lanes[DRAFT].markDivergence(totals?.draft_divergence ?? null);
     const isFinal = totals !== null && totals === trace.end?.totals;
