@@ -280,6 +280,8 @@ def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_repla
         show_end(teacher)
         if run is RUN:
             told(phone).to_contain_text("There is no verdict yet; wait for your teacher.")
+            go(teacher, "learn")
+            expect(phone.locator("[data-role=asked]")).to_be_hidden()
             go(teacher, "class")
             asked(teacher).to_contain_text("Other work disturbed this run")
     told(phone).to_contain_text("✗ You were wrong. Measured: A, “Faster”.")

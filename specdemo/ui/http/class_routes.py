@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from string import Template
 from typing import Any
@@ -94,7 +95,8 @@ def submit_with(service: RunService, address: str, code: str) -> Submit:
                 if asked.kind == QUIZ and event["type"] == "verdict" and event["option"] is None:
                     yield recorded_answer(event["question"])
         finally:
-            await run_in_threadpool(events.close)
+            with suppress(ValueError):  # the program ends while a thread waits for the next event
+                await run_in_threadpool(events.close)
 
     return submit
 

@@ -122,8 +122,9 @@ class StudentPage {
     this.root.dataset.state = connected ? (follows ? "following" : "apart") : "away";
     this.roles.back.hidden = follows;
     if (connected) this.disconnected = LOST;
-    const isAsked = !this.roles.asked.hidden || !this.roles.game.hidden; // then this page has what the projector shows
-    write(this.roles.where, connected ? stateWords(follows, isAsked ? null : this.tab) : this.disconnected);
+    // The tab “Class” shows what this page shows, if that is a question or a game.
+    const hasAll = this.tab === "class" && !(this.roles.asked.hidden && this.roles.game.hidden);
+    write(this.roles.where, connected ? stateWords(follows, hasAll ? null : this.tab) : this.disconnected);
   }
 
   end() {
@@ -173,9 +174,9 @@ class Asked {
     for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(this.picked === index));
   }
 
-  /** Hide a question that has its result while the teacher shows something else. */
+  /** Hide a question that is not open, and not being measured, while the teacher shows something else. */
   makeRoom(isNeeded) {
-    this.root.hidden = !this.question || (isNeeded && this.question.phase === "revealed");
+    this.root.hidden = !this.question || (isNeeded && ["closed", "revealed"].includes(this.question.phase));
   }
 
   rebuild() {
