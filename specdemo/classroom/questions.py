@@ -271,13 +271,15 @@ class Questions:
     def news(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the events of the latest measurement after the first ``events`` of the ``measurement``.
 
-        Both are untrusted. Returns None for a page that has not seen the beginning of a finished measurement.
+        Both are untrusted. Returns None for a page that has not seen the beginning of a finished run, or of the
+        measurement of an earlier question.
         """
         if self._latest is None or self._measuring is None:
             return None
         number, question, job = self._latest
         is_known = raw.get("measurement") == number
-        if self._measuring.done() and not is_known:
+        is_past = question is not self.current or job.request.kind == RUN
+        if self._measuring.done() and not is_known and is_past:
             return None
         first = integer(raw, "events", 0, 0, len(job.events)) if is_known else 0
         return {

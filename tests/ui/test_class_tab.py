@@ -342,7 +342,26 @@ def test_a_measurement_ends_although_the_teachers_page_is_reloaded_or_gone(room,
         teacher.wait_for_selector(MOUNTED, state="attached")
         go(teacher, "class")
         asked(teacher).to_contain_text("Measured: ")
+        if name == "cost":
+            expect(teacher.locator("[data-role=asked] td b").first).to_be_visible()
         click(teacher, "Next question")
+
+
+def test_a_class_goes_on_when_its_teacher_reloads_the_page_on_another_tab(room):
+    teacher, phone = room.teacher, room.phone
+    go(teacher, "learn")
+    lesson = phone.locator("[data-role=lessons] [data-current]")
+    expect(lesson).to_be_visible()
+    teacher.reload()
+    teacher.wait_for_selector(MOUNTED, state="attached")
+    expect(teacher.locator(".sd-class-chip")).to_be_visible()
+    assert teacher.evaluate("document.body.dataset.tab") == "learn"
+    before = lesson.get_attribute("data-lesson")
+    teacher.click("[data-go=next]")
+    expect(lesson).not_to_have_attribute("data-lesson", before)
+    phone.evaluate("scrollTo(0, 0)")
+    teacher.locator(".sd-lessons [data-current] [data-show]").first.click()
+    expect(phone.locator(".sd-pass")).to_be_in_viewport()
 
 
 def test_a_run_that_is_measured_is_shown_again_after_a_reload_and_its_result_only_after_that(room, service):

@@ -4,14 +4,13 @@ import { Relay } from "./class_relay.js";
 import { ClassQuestions } from "./class_questions.js";
 import { absentWords, gameResults } from "./class_results.js";
 import { button, comeIntoView, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
-import { currentTab, openTab } from "../common/page.js";
+import { CLASS_KEY, currentTab, openTab } from "../common/page.js";
 import { PREDICTIONS } from "../stage/prediction.js";
 import { stageOfPage } from "../stage/stage.js";
 
 const PATH = "../specdemo-class";
 const SHORT_PATH = "../class"; // for students
 // The storage key under which this browser tab keeps the class and its secret, so that a reload does not end the class.
-const KEY = "specdemo-teacher";
 const POST_MS = 200;
 const IDLE_POST_MS = 500;
 const TIMEOUT_MS = 10_000;
@@ -60,7 +59,7 @@ class ClassTab {
     this.onClick("sum-up", () => this.showSummary());
     document.addEventListener("sd-moment", () => this.schedule(0));
     root.dataset.ready = "true";
-    const kept = recallInTab(KEY);
+    const kept = recallInTab(CLASS_KEY);
     if (kept) this.begin(kept);
   }
 
@@ -96,7 +95,7 @@ class ClassTab {
 
   begin(room) {
     this.room = room;
-    rememberInTab(KEY, room);
+    rememberInTab(CLASS_KEY, room);
     const { roles } = this;
     this.root.dataset.state = "open";
     document.body.toggleAttribute("data-class", true);
@@ -234,7 +233,7 @@ class ClassTab {
   close(words, elsewhere = false) {
     this.room = null;
     clearTimeout(this.silent);
-    if (!elsewhere) forgetInTab(KEY);
+    if (!elsewhere) forgetInTab(CLASS_KEY);
     this.root.dataset.state = "none";
     document.body.toggleAttribute("data-class", false);
     if (currentTab() === "class") this.chip.remove();

@@ -109,8 +109,10 @@ class StudentPage {
     const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null;
     this.roles.lessons.hidden = lesson === null;
     for (const page of this.lessons) page.toggleAttribute("data-current", page.dataset.lesson === lesson);
-    if (message.tab !== this.tab || message.lesson !== this.lesson) for (const part of [this.asked, this.drafting]) part.makeRoom(message.tab !== "class");
-    [this.tab, this.lesson] = [message.tab, message.lesson];
+    if (message.tab !== this.tab || message.lesson !== this.lesson) {
+      for (const part of [this.asked, this.drafting]) part.makeRoom(message.tab !== "class");
+    } else if (lesson && message.playing && !this.isPlaying && this.view.follows) comeIntoView(this.stage.root); // it is below the lesson
+    [this.tab, this.lesson, this.isPlaying] = [message.tab, message.lesson, message.playing];
     this.view.take(message);
     this.showState();
   }

@@ -10,6 +10,8 @@ const MOUNT_POLL_MS = 20;
 const MAX_POLLS = 500;
 const SETTLE_MS = 2000; // the time that a tab takes to reach its final height
 const KEPT_KEY = "specdemo-settings";
+/** The key of the class that this window controls, in the storage of the tab. */
+export const CLASS_KEY = "specdemo-teacher";
 const ABOUT_AUTO = "Chooses k before each round from the measured costs; 0, no draft, if none would save time.";
 
 /** Return a button that opens a tab of the page, or only its text if the page has no tabs. */
@@ -32,6 +34,14 @@ export function tellJob(name, words) {
   if (words === null) chip.remove();
   else if (!chip.isConnected) document.querySelector(".sd-header-tools")?.prepend(chip);
   document.body.toggleAttribute("data-working", [...jobChips.values()].some((one) => one.isConnected));
+}
+
+/** Have Gradio build the content of a tab, which it does when the tab is first opened; `mark` selects a part of it. */
+export async function mountTab(name, mark) {
+  const shown = currentTab();
+  openTab(name);
+  while (!document.querySelector(mark)) await new Promise((resolve) => setTimeout(resolve, MOUNT_POLL_MS));
+  openTab(shown);
 }
 
 /**

@@ -1,7 +1,7 @@
 // The stage receives the events of a run, keeps the clock, and makes every view draw the current moment.
 // All figures come with the events; the browser does not compute any.
 
-import { PHONE_PX, rolesOf } from "../common/dom.js";
+import { PHONE_PX, recallInTab, rolesOf } from "../common/dom.js";
 import { Bricks, Figures } from "./figures.js";
 import { Helps } from "./helps.js";
 import { LaneScroll } from "./lane_scroll.js";
@@ -9,7 +9,7 @@ import { LaneView } from "./lanes.js";
 import { showLiveLink } from "./live_link.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
 import { Notice, Speaker } from "./notice.js";
-import { heldSettings, keepTabInAddress } from "../common/page.js";
+import { CLASS_KEY, heldSettings, keepTabInAddress, mountTab } from "../common/page.js";
 import { PageKeys, Player, setModelsRun, slowedAt, Transport } from "./player.js";
 import { PassView } from "./pass_view.js";
 import { Plots } from "./plots.js";
@@ -41,7 +41,9 @@ export function mount({ element, props, watch, trigger, base, settings }) {
   watch("value", feed);
   feed();
   mounted = stage;
-  keepTabInAddress();
+  // After a reload, a class goes on whichever tab is open.
+  if (recallInTab(CLASS_KEY)) mountTab("class", ".sd-class").then(keepTabInAddress);
+  else keepTabInAddress();
   document.querySelector(".sd-skip")?.addEventListener("click", () => stage.lanes[SPECULATIVE].box.focus());
   welcome(stage, Boolean(props.value));
 }
