@@ -271,8 +271,8 @@ class Questions:
     def news(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the events of the latest measurement after the first ``events`` of the ``measurement``.
 
-        Both are untrusted. Returns None for a page that has not seen the beginning of a finished run, or of the
-        measurement of an earlier question.
+        Both are untrusted. Returns None for a page that has not seen the beginning of a finished run, or of
+        the measurement of an earlier question.
         """
         if self._latest is None or self._measuring is None:
             return None
