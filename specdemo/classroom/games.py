@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from specdemo.classroom.class_jobs import GAME, ClassJob, ClassRequest, Jobs
 from specdemo.classroom.log import Log
-from specdemo.classroom.measuring import GAME, Job, Jobs, Request
 from specdemo.play.game import parse_draft
 from specdemo.records.limits import (
     MAX_CLASS_DRAFTS,
@@ -163,7 +163,7 @@ class Games:
         self.current: Game | None = None
         self._end_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._job: Job | None = None
+        self._job: ClassJob | None = None
         self._judging: asyncio.Task[None] | None = None  # the reference keeps the task alive
 
     def start(self, raw: Mapping[str, Any]) -> None:
@@ -220,10 +220,10 @@ class Games:
         game.phase = Phase.JUDGING
         self._show()
         drafts = [draft.text for draft in game.drafts.values()]
-        self._job = Job(Request(GAME, {"text": game.text, "drafts": drafts}))
+        self._job = ClassJob(ClassRequest(GAME, {"text": game.text, "drafts": drafts}))
         self._judging = asyncio.get_running_loop().create_task(self._have_judged(game, self._job))
 
-    async def _have_judged(self, game: Game, job: Job) -> None:
+    async def _have_judged(self, game: Game, job: ClassJob) -> None:
         assert self._jobs is not None
         error = await self._jobs.do(job) if game.drafts else NOBODY
         if job.stopped:

@@ -9,8 +9,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from specdemo.classroom.class_jobs import (
+    OPTIONS,
+    RUN,
+    UNFINISHED,
+    Answer,
+    ClassJob,
+    Jobs,
+    answer_in,
+    request_of,
+)
 from specdemo.classroom.log import Log
-from specdemo.classroom.measuring import OPTIONS, RUN, UNFINISHED, Answer, Job, Jobs, answer_in, request_of
 from specdemo.records.events import Event
 from specdemo.records.limits import (
     UserError,
@@ -211,7 +220,7 @@ class Measurement(NamedTuple):
     # Counts the measurements of the class from 1.
     number: int
     question: Question
-    job: Job
+    job: ClassJob
 
 
 class Questions:
@@ -230,7 +239,7 @@ class Questions:
         self._asked: list[Question] = []
         self.current: Question | None = None
         self._latest: Measurement | None = None
-        self._shown: object = None  # the number of the measurement whose run the teacher's page has shown
+        self._played: object = None  # the number of the measurement whose run the teacher's page has shown
         self._measuring: asyncio.Task[None] | None = None  # the reference keeps the task alive
 
     def ask(self, raw: Mapping[str, Any]) -> None:
@@ -241,13 +250,13 @@ class Questions:
         if self._jobs is None:
             self.current.prepared = None
         self._asked.append(self.current)
-        self._show()
+        self._publish()
 
     def close(self) -> None:
         question = self._require_current()
         question.close(UNFINISHED if question.phase is Phase.MEASURING else None)
         self.stop()
-        self._show()
+        self._publish()
 
     def measure(self) -> None:
         """Close voting and start to measure the answer, which goes on without any page."""
@@ -257,16 +266,16 @@ class Questions:
         if question.phase in (Phase.MEASURING, Phase.REVEALED):
             raise UserError("This question is measured already; wait for the result.")
         number = self._latest.number + 1 if self._latest else 1
-        job = Job(request_of(question.prepared, question.settings))
+        job = ClassJob(request_of(question.prepared, question.settings))
         self._latest = Measurement(number, question, job)
         question.measure()
         self._measuring = asyncio.get_running_loop().create_task(self._measure(self._latest))
-        self._show()
+        self._publish()
 
     def note_shown(self, raw: Mapping[str, Any]) -> None:
         """Note that the teacher's page no longer plays the run of a ``measurement``."""
         require_known(raw, ("measurement",))
-        self._shown = raw.get("measurement")
+        self._played = raw.get("measurement")
 
     def news(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the events of the latest measurement after the first ``events`` of the ``measurement``.
@@ -278,8 +287,9 @@ class Questions:
             return None
         number, question, job = self._latest
         is_known = raw.get("measurement") == number
-        is_past = question is not self.current or job.request.kind == RUN
-        if self._measuring.done() and not is_known and is_past:
+        # A page that joins late needs the figures of a question that is still shown, but not its run.
+        is_useful = question is self.current and job.request.kind != RUN
+        if self._measuring.done() and not is_known and not is_useful:
             return None
         first = integer(raw, "events", 0, 0, len(job.events)) if is_known else 0
         return {
@@ -298,19 +308,19 @@ class Questions:
     def reveal(self, raw: Mapping[str, Any]) -> None:
         self._require_current().reveal(raw)
         self.stop()
-        self._show()
+        self._publish()
 
     def dismiss(self) -> None:
         self._require_current()
         self.stop()
         self.current = None
-        self._show()
+        self._publish()
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
         question = self._require_current()
         question.answer(student, raw)
         if not question.hidden:
-            self._show()
+            self._publish()
 
     def answer_of(self, student: str) -> dict[str, Any] | None:
         if self.current is None or student not in self.current.answers:
@@ -328,12 +338,12 @@ class Questions:
             ahead = event.get("ahead", 0)
             if ahead != question.ahead:
                 question.ahead = ahead
-                self._show()
+                self._publish()
 
         error = await self._jobs.do(job, take)
         is_run = error is None and job.request.kind == RUN
         # Students must not read the result before the projector shows it.
-        while is_run and self._shown != number and self._has_teacher() and not job.stopped:
+        while is_run and self._played != number and self._has_teacher() and not job.stopped:
             await asyncio.sleep(LOOK_S)
         if job.stopped:
             return
@@ -343,14 +353,14 @@ class Questions:
             question.reveal_measured(answer_in(question.prepared, job.events))
         except UserError as refusal:
             question.close(str(refusal))
-        self._show()
+        self._publish()
 
     def _require_current(self) -> Question:
         if self.current is None:
             raise UserError("No question is open; wait for the next question.")
         return self.current
 
-    def _show(self) -> None:
+    def _publish(self) -> None:
         shown = self.current.for_students() if self.current else None
         self._log.put("question", {"type": "question", "question": shown})
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from specdemo.classroom.class_jobs import Jobs, Submit
 from specdemo.classroom.games import Games
 from specdemo.classroom.log import Frame, Log
-from specdemo.classroom.measuring import Jobs, Submit
 from specdemo.classroom.questions import Questions, optional_name
 from specdemo.classroom.students import Students
 from specdemo.records.limits import UserError, flag, integer, number, require_known, show

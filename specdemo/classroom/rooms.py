@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from specdemo.classroom.measuring import Submit
+from specdemo.classroom.class_jobs import Submit
 from specdemo.classroom.room import Room
 from specdemo.classroom.students import Rates, TooOftenError
 from specdemo.records.limits import UserError

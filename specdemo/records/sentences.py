@@ -1,4 +1,4 @@
-"""Sentences that summarize a run."""
+"""Sentences that summarize a run; ui/static/live/sentences.js has those of runs in a browser."""
 
 import math
 from collections.abc import Sequence

@@ -54,11 +54,13 @@ STEP_S = 5
 class End(StrEnum):
     """The ends of a job, with their causes. A stopped job, or one cut short, still sends its last events."""
 
-    # The job has no more events.
+    # The job has no more events. Only `Service.events` records it, for the log.
     DONE = auto()
-    # The visitor pressed Stop, closed the tab, or disconnected during a tool call: ``stop`` returned True.
+    # ``stop`` returned True: the visitor pressed Stop, closed the tab (`leave` in ui/page.py), or
+    # disconnected during a tool call.
     STOPPED = auto()
-    # The events were closed: by Gradio after a lost connection, or by the page if nobody reads its updates.
+    # The events were closed: by Gradio after a lost connection, by the page if nobody reads its updates
+    # (`PageJob.due` in ui/streams.py), or because all of them have been read.
     LEFT = auto()
     # The time limit or the end of the program, or nobody asked for an event for ``ABANDONED_S``.
     CUT_SHORT = auto()
@@ -197,7 +199,7 @@ class JobQueue:
         finally:
             self._leave(queued)
 
-    def turn(self, queued: QueuedJob, job: Job, stop: Stop) -> Generator[Event, None, bool]:
+    def wait_for_turn(self, queued: QueuedJob, job: Job, stop: Stop) -> Generator[Event, None, bool]:
         """Wait until a device begins ``job``; return False if ``stop`` ended the wait.
 
         Yields ``progress`` events with ``ahead`` (the number of jobs before this one) and ``wait_s`` (the

@@ -136,7 +136,7 @@ class Service:
                 try:
                     # 3. Wait for the device.
                     job = partial(self._perform, models, request)
-                    if not (yield from self._queue.turn(queued, job, stop)):
+                    if not (yield from self._queue.wait_for_turn(queued, job, stop)):
                         outcome = End.STOPPED
                         return
                     # 4. Pass on the events from the device's thread.

@@ -7,9 +7,9 @@ from helpers.rooms import ASK, Clock, in_loop, on_loop, post
 from helpers.stand_in import StandIn
 
 from specdemo.classroom import games as games_module
+from specdemo.classroom.class_jobs import Jobs
 from specdemo.classroom.games import Games, Phase, nickname, parse_game
 from specdemo.classroom.log import Log
-from specdemo.classroom.measuring import Jobs
 from specdemo.classroom.room import Room
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import JobKind

@@ -31,7 +31,7 @@ def visit(
 
 def done(queue: JobQueue, queued: QueuedJob, job: Any, stop: Any = never) -> Iterator[Any]:
     """Wait for a device and yield the events of a job, as a service does."""
-    if (yield from queue.turn(queued, job, stop)):
+    if (yield from queue.wait_for_turn(queued, job, stop)):
         while (event := queued.receive()) is not None:
             yield event
             queued.ask()

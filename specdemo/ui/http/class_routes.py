@@ -20,8 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from specdemo.charts.palette import css_variables
-from specdemo.classroom.measuring import QUIZ, Submit
-from specdemo.classroom.measuring import Request as JobRequest
+from specdemo.classroom.class_jobs import QUIZ, ClassRequest, Submit
 from specdemo.classroom.room import Room
 from specdemo.classroom.rooms import Rooms
 from specdemo.records.events import Event
@@ -87,7 +86,7 @@ def submit_with(service: RunService, address: str, code: str) -> Submit:
     """Return a function that does a class's jobs, which count as one visitor at the teacher's address."""
     visitor = Visitor(address, f"class {code}")
 
-    async def submit(asked: JobRequest, stop: Stop) -> AsyncGenerator[Event, None]:
+    async def submit(asked: ClassRequest, stop: Stop) -> AsyncGenerator[Event, None]:
         events = service.events(JobKind(asked.kind), asked.settings, stop, asked.pair, visitor)
         try:
             async for event in iterate_in_threadpool(events):

@@ -29,7 +29,7 @@ FAULT = "The job failed because of an internal error; try again."
 _log = logging.getLogger(__name__)
 
 
-class Request(NamedTuple):
+class ClassRequest(NamedTuple):
     """A job to be done. ``settings`` and ``pair`` are untrusted; the pair None is the default one."""
 
     kind: str
@@ -37,15 +37,15 @@ class Request(NamedTuple):
     pair: Any = None
 
 
-Submit = Callable[[Request, Callable[[], bool]], AsyncGenerator[Event, None]]
+Submit = Callable[[ClassRequest, Callable[[], bool]], AsyncGenerator[Event, None]]
 """Has the service do a job and yields its events; the function is called while waiting and once a round, and
 True ends the job."""
 
 
-class Job:
+class ClassJob:
     """One job, with its events so far. It does not depend on any page."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ClassRequest) -> None:
         self.request = request
         self.events: list[Event] = []
         # True if nobody wants the result any more.
@@ -61,7 +61,7 @@ class Jobs:
         self._submit = submit
         self._turn = asyncio.Lock()
 
-    async def do(self, job: Job, take: Callable[[Event], None] = lambda _event: None) -> str | None:
+    async def do(self, job: ClassJob, take: Callable[[Event], None] = lambda _event: None) -> str | None:
         """Do a job and call ``take`` with each event; return the error message, or None after success."""
         error = None
         try:
@@ -80,13 +80,13 @@ class Jobs:
         return error
 
 
-def request_of(name: str, settings: Mapping[str, Any]) -> Request:
+def request_of(name: str, settings: Mapping[str, Any]) -> ClassRequest:
     """Return the job that answers the prepared question ``name``, with the settings of the teacher's page."""
     own = dict(settings)
     pair = own.pop("pair", None)
     if name in QUIZ_NUMBERS:
-        return Request(QUIZ, {"question": QUIZ_NUMBERS[name]}, pair)
-    return Request(RUN, {**own, "k": K, "repeats": 1}, pair)
+        return ClassRequest(QUIZ, {"question": QUIZ_NUMBERS[name]}, pair)
+    return ClassRequest(RUN, {**own, "k": K, "repeats": 1}, pair)
 
 
 class Answer(NamedTuple):

@@ -7,7 +7,7 @@ from helpers.replay import beginning, steady
 from helpers.rooms import Clock, on_loop, post
 from helpers.stand_in import StandIn, planted
 
-from specdemo.classroom.measuring import SPEED, SURVIVORS, answer_in
+from specdemo.classroom.class_jobs import SPEED, SURVIVORS, answer_in
 from specdemo.classroom.room import SILENT_S, Room
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.limits import UserError
