@@ -22,10 +22,9 @@ SPEED, SURVIVORS = "run-speed", "run-survivors"
 QUIZ_NUMBERS = {question.name: number for number, question in enumerate(QUESTIONS, 1)}
 OPTIONS = {question.name: len(question.options) for question in QUESTIONS} | {SPEED: 2, SURVIVORS: K + 1}
 """The names of the prepared questions, with the number of their options."""
-AGAIN = "Press “Measure it” to repeat it."
-DISTURBED = f"Other work disturbed this run, so it gives no verdict. {AGAIN}"
-UNFINISHED = f"The measurement was stopped. {AGAIN}"
-FAULT = "The job failed because of an internal error; try again."
+DISTURBED = "Other work disturbed this run, so it gives no verdict."
+UNFINISHED = "The measurement was stopped."
+FAULT = "The job failed because of an internal error."
 _log = logging.getLogger(__name__)
 
 

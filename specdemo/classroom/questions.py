@@ -133,7 +133,7 @@ class Question:
             "kind": self.kind,
             "options": list(self.options),
             "phase": self.phase,
-            "failed": self.error is not None,
+            "error": self.error,
             "ahead": self.ahead,
             "tolerance": self._tolerance,
         }
@@ -146,7 +146,6 @@ class Question:
     def for_teacher(self) -> dict[str, Any]:
         # The teacher's page may be on a projector, so hidden counts stay hidden there too.
         own = {"answered": len(self.answers), "hidden": self.hidden, "prepared": self.prepared}
-        own["error"] = self.error
         return {**self.for_students(), **own}
 
     def summary(self) -> dict[str, Any]:

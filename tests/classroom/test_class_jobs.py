@@ -105,11 +105,11 @@ async def test_a_failed_measurement_can_be_repeated():
     lesson.device.fault = "The GPU is gone."
     lesson.tell({"type": "measure"})
     await lesson.until_phase("closed")
-    assert lesson.shown["failed"] and lesson.tell()["question"]["error"] == "The GPU is gone."
+    assert lesson.shown["error"] == lesson.tell()["question"]["error"] == "The GPU is gone."
     lesson.device.fault = None
     lesson.tell({"type": "measure"})
     await lesson.until_phase("revealed")
-    assert not lesson.shown["failed"]
+    assert lesson.shown["error"] is None
 
 
 @on_loop
@@ -121,7 +121,7 @@ async def test_a_stopped_measurement_frees_the_device_and_can_be_repeated_at_onc
     with pytest.raises(UserError, match="measured already"):
         lesson.tell({"type": "measure"})
     lesson.tell({"type": "close"})
-    assert lesson.shown["phase"] == "closed" and lesson.shown["failed"]
+    assert lesson.shown["phase"] == "closed" and lesson.shown["error"]
     lesson.device.go_on()
     lesson.tell({"type": "measure"})
     await lesson.until_phase("revealed")

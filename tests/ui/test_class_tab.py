@@ -267,7 +267,8 @@ def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_repla
     phone.wait_for_selector(".sd-asked-option")
     phone.context.set_offline(True)
     phone.click(".sd-asked-option >> nth=0")
-    told(phone).to_have_text("No connection. It will be sent when the connection is back.")
+    told(phone).to_have_text("No connection. This page sends it when the connection is back.")
+    expect(phone.locator(".sd-asked-option[aria-pressed=true]")).to_contain_text("A")
     phone.click(".sd-asked-option >> nth=1")
     phone.context.set_offline(False)
     told(phone).to_contain_text("Your answer: B")
@@ -279,7 +280,9 @@ def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_repla
         told(phone).to_contain_text("is being measured now")
         show_end(teacher)
         if run is RUN:
-            told(phone).to_contain_text("There is no verdict yet; wait for your teacher.")
+            told(phone).to_contain_text(
+                "Other work disturbed this run, so it gives no verdict. Wait for your teacher."
+            )
             go(teacher, "learn")
             expect(phone.locator("[data-role=asked]")).to_be_hidden()
             go(teacher, "class")
@@ -298,7 +301,7 @@ def test_a_question_of_the_quiz_is_answered_by_its_measurement_which_can_be_repe
     click(teacher, "Close voting")
     service.fault = "The GPU is gone."
     click(teacher, "Measure it")
-    told(phone).to_have_text("Voting is closed (answers: 1). There is no verdict yet; wait for your teacher.")
+    told(phone).to_have_text(f"Voting is closed (answers: 1). {service.fault} Wait for your teacher.")
     asked(teacher).to_contain_text(service.fault)
     service.fault, service.hold_at = None, 1
     click(teacher, "Measure it")

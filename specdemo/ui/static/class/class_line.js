@@ -8,7 +8,7 @@ const LOST_MS = 8000; // the server sends something every two seconds, so after 
 const RETRY_MS = 2000;
 const POLL_GAP_MS = 300;
 const OVER = 404;
-const NO_CONNECTION = "No connection. It will be sent when the connection is back.";
+const NO_CONNECTION = "No connection. This page sends it when the connection is back.";
 
 export class ClassLine {
   /** `onMessage` gets every message once and in order; `onState` gets true or false for a connection. */

@@ -136,7 +136,7 @@ export class ClassQuestions {
     const parts = [element("h2", "", text), this.counts];
     if (phase === "revealed") parts.push(element("p", "sd-class-right", resultWords(this.question)));
     if (why) parts.push(element("p", "", why));
-    if (error) parts.push(element("p", "sd-quiz-error", error));
+    if (error) parts.push(element("p", "sd-quiz-error", `${error} Press “Measure it” to repeat it.`));
     this.showMeasurement();
     const buttons = element("p", "sd-class-buttons");
     if (phase === "open") buttons.append(this.sender("Close voting", { type: "close" }));

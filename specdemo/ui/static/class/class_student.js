@@ -173,7 +173,11 @@ class Asked {
     this.counts.replaceChildren(...(hasCounts ? [answerList(question)] : []));
     this.root.dataset.phase = question.phase;
     this.root.dataset.outcome = this.outcome ?? "";
-    for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(this.picked === index));
+    this.mark(this.picked);
+  }
+
+  mark(answer) {
+    for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(answer === index));
   }
 
   /** Hide a question that is not open, and not being measured, while the teacher shows something else. */
@@ -226,7 +230,11 @@ class Asked {
   async answer(answer) {
     const { number } = this.question;
     try {
-      if (!(await this.send({ question: number, answer }, (words) => write(this.status, words)))) return;
+      const wait = (words) => {
+        this.mark(answer);
+        write(this.status, words);
+      };
+      if (!(await this.send({ question: number, answer }, wait))) return;
       if (this.question?.number !== number) return; // the teacher has asked another question in the meantime
       this.picked = answer;
       this.show(this.question);
@@ -240,10 +248,10 @@ class Asked {
   }
 
   statusWords() {
-    const { phase, answered, failed, ahead } = this.question;
+    const { phase, answered, error, ahead } = this.question;
     if (phase === "open") return this.picked === null ? "" : `${this.answerSentence()} You can change your answer until voting closes.`;
     const closed = `Voting is closed (answers: ${answered}).`;
-    if (phase === "closed") return `${closed} ${failed ? "There is no verdict yet; wait for your teacher." : "Wait for the result."}`;
+    if (phase === "closed") return `${closed} ${error ? `${error} Wait for your teacher.` : "Wait for the result."}`;
     if (phase === "measuring") return `${closed} ${ahead ? `The measurement waits in the queue; jobs before it: ${ahead}.` : "The answer is being measured now."}`;
     return ({ right: "✓ You were right. ", wrong: "✗ You were wrong. " }[this.outcome] ?? "") + resultWords(this.question);
   }
