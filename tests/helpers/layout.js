@@ -85,7 +85,7 @@
         if (node.matches('input:not([type=checkbox], [type=radio], [type=range])') && node.scrollWidth > node.clientWidth + 1)
             faults.push(`cut: ${short(node)} = "${node.value}"`);
         const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
-        if (x < 0 || y < 0 || x > view.right || y > view.bottom) continue;
+        if (x < 0 || y < 0 || x >= view.right - 1 || y >= view.bottom - 1) continue; // no element is found on the edge
         const inside = cut(box, node);
         if (inside.right < x || inside.bottom < y || inside.left > x || inside.top > y) continue;
         const hit = document.elementFromPoint(x, y);

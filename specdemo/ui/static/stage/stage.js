@@ -382,6 +382,7 @@ class Stage {
       if (runs) view.setPrompt(run.config.prompt, run.config.mode);
     }
     this.root.toggleAttribute("data-three", this.trace.lanes.has(DRAFT));
+    this.root.toggleAttribute("data-raced", this.trace.lanes.has(BASELINE));
     this.notice.open(openingWords(run));
     this.source.show(run);
     this.toolbar.enable(true);
