@@ -272,7 +272,14 @@ def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_repla
     phone.click(".sd-asked-option >> nth=1")
     phone.context.set_offline(False)
     told(phone).to_contain_text("Your answer: B")
+    late = room.keyboard
+    late.context.set_offline(True)
+    late.click(".sd-asked-option >> nth=0")
+    told(late).to_contain_text("No connection.")
     click(teacher, "Close voting")
+    told(phone).to_contain_text("Voting is closed")
+    late.context.set_offline(False)
+    told(late).to_contain_text("Your answer came too late.")
     for run in (RUN, steady(RUN)):
         service.replayed = run
         click(teacher, "Measure it")

@@ -229,8 +229,10 @@ class Asked {
 
   async answer(answer) {
     const { number } = this.question;
+    let hasWaited = false;
     try {
       const wait = (words) => {
+        hasWaited = true;
         this.mark(answer);
         write(this.status, words);
       };
@@ -239,7 +241,7 @@ class Asked {
       this.picked = answer;
       this.show(this.question);
     } catch (error) {
-      write(this.status, error.message);
+      write(this.status, hasWaited ? `Your answer came too late. ${error.message}` : error.message);
     }
   }
 
