@@ -299,7 +299,7 @@ class ClassGames {
   constructor({ "game-form": form, "ask-form": askForm, game, opening }, openings, send, fetchGame) {
     this.form = form;
     this.askForm = askForm;
-    this.following = null; // the form to show when the game has been dismissed
+    this.nextForm = null; // the form to show when the game has been dismissed
     this.root = game;
     this.send = send;
     this.fetchGame = fetchGame;
@@ -320,9 +320,9 @@ class ClassGames {
     this.end = writing && performance.now() + 1000 * writing.left;
     this.root.hidden = !game;
     this.form.hidden = Boolean(game);
-    if (!game && this.following) {
-      comeIntoView(this.following);
-      this.following = null;
+    if (!game && this.nextForm) {
+      comeIntoView(this.nextForm);
+      this.nextForm = null;
     }
     const phase = game ? `${game.number} ${game.phase}` : "";
     if (phase !== this.shown) {
@@ -349,7 +349,7 @@ class ClassGames {
     clearInterval(this.timer);
     if (phase === "open") this.timer = setInterval(() => this.tick(), TICK_MS);
     const dismiss = (words, form) => button("sd-button", words, () => {
-      this.following = form;
+      this.nextForm = form;
       this.send({ type: "dismiss-game" });
     });
     const isOver = phase === "judged" || phase === "failed";

@@ -11,6 +11,7 @@ import { linkTo } from "../stage/share.js";
 import { mountFollowing } from "../stage/stage.js";
 
 const FOLLOWED_TABS = ["run", "learn"]; // the tabs of the teacher that a student's page also has
+const OVER = ["closed", "revealed", "judged", "failed"]; // a question or game that leaves the room to what the teacher shows
 const LOST = "Connection lost. Connecting again…";
 
 /** `home` is the address of the live page, and `base` the address of its static files. */
@@ -110,7 +111,9 @@ class StudentPage {
     this.roles.lessons.hidden = lesson === null;
     for (const page of this.lessons) page.toggleAttribute("data-current", page.dataset.lesson === lesson);
     if (message.tab !== this.tab || message.lesson !== this.lesson) {
-      for (const part of [this.asked, this.drafting]) part.makeRoom(message.tab !== "class");
+      const { asked, drafting } = this;
+      const parts = [[asked.root, asked.question], [drafting.root, drafting.game]];
+      for (const [root, shown] of parts) root.hidden = !shown || (message.tab !== "class" && OVER.includes(shown.phase));
     } else if (lesson && message.playing && !this.isPlaying && this.view.follows) comeIntoView(this.stage.root); // it is below the lesson
     [this.tab, this.lesson, this.isPlaying] = [message.tab, message.lesson, message.playing];
     this.view.take(message);
@@ -178,11 +181,6 @@ class Asked {
 
   mark(answer) {
     for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(answer === index));
-  }
-
-  /** Hide a question that is not open, and not being measured, while the teacher shows something else. */
-  makeRoom(isNeeded) {
-    this.root.hidden = !this.question || (isNeeded && ["closed", "revealed"].includes(this.question.phase));
   }
 
   rebuild() {
@@ -296,11 +294,6 @@ class Drafting {
     const title = element("h2", "", "The class as the draft model");
     replaceParts(this.root, title, element("p", "sd-game-opening", game.text), this.body(), this.status);
     comeIntoView(this.root);
-  }
-
-  /** Hide a game that has ended while the teacher shows something else. */
-  makeRoom(isNeeded) {
-    this.root.hidden = !this.game || (isNeeded && ["judged", "failed"].includes(this.game.phase));
   }
 
   body() {
