@@ -83,7 +83,7 @@ def _passes_alike(runtime: ModelRuntime, ids: Tensor, reference: int, candidates
 def half_filled_runtime(model: CausalLM, ids: Tensor, capacity: int) -> ModelRuntime:
     """Return a runtime whose cache is half filled with random numbers, which replace a long prompt."""
     runtime = ModelRuntime(model)
-    runtime.prepare(capacity, MAX_ROWS)
+    runtime.prepare(capacity)
     runtime.prefill(ids[:1])  # a transformers cache allocates its buffers in the first pass
     for held in runtime.execution.layers(runtime.cache):
         for buffer in held:

@@ -1,7 +1,7 @@
 """Passes of a model over a cache of fixed length, in each of its forms."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 import torch
@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers import LlamaModel, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from specdemo.models.fused_execution import FusedExecution, GraphedExecution
+from specdemo.models.fused_execution import FusedExecution
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues
-from specdemo.models.gpu.choice import kernels_for, requested
+from specdemo.models.gpu.choice import kernels_for
 from specdemo.models.layer_views import decoder_layers, first_layers, hidden_states
 from specdemo.models.reduced_draft import ReducedHeadDraft
 from specdemo.records.limits import UserError
@@ -41,8 +41,8 @@ class PlainExecution:
     def open(self, capacity: int) -> "_CursorCache":
         return _CursorCache(self._model.config.get_text_config().num_hidden_layers, capacity)
 
-    def prepare(self, cache: "_CursorCache", sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Prepare passes over ``sizes`` tokens; only a ``GraphedExecution`` has something to do."""
+    def prepare(self, cache: "_CursorCache", taps: Sequence[int]) -> None:
+        """Prepare passes before any timing starts; only a ``GpuExecution`` has something to do."""
 
     def run(
         self, ids: Tensor, start: int, cache: "_CursorCache", rows: int, taps: Sequence[int]
@@ -122,11 +122,10 @@ def execution_of(model: CausalLM) -> Execution:
         return PlainExecution(cast(PreTrainedModel, model))
     if model.embedding.weight.device.type != "cuda":
         model.execution = FusedExecution(model)
-    elif not requested():
-        model.execution = GraphedExecution(model)
+    elif isinstance(found := kernels_for(model), str):
+        model.execution = FusedExecution(model, f"no Triton kernels: {found}")
     else:
-        kernels = kernels_for(model)
-        model.execution = GraphedExecution(model, note=kernels) if isinstance(kernels, str) else kernels
+        model.execution = found
     return model.execution
 
 

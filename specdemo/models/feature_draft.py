@@ -14,10 +14,8 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rot
 
 from specdemo.models.attention import grouped_attention, mask_from
 from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
-from specdemo.models.fused_execution import IdleCaches, Recorder, Run, cuda_recorder
 from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
 from specdemo.models.reduced_draft import Screen, screen_in
-from specdemo.records.limits import MAX_K
 
 if TYPE_CHECKING:  # need Triton
     from specdemo.models.gpu.feature import GpuFeatureRuntime
@@ -86,8 +84,6 @@ class FeatureDraft(nn.Module):
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
         self.screen: Screen | None = None  # approximates the head in compiled passes
-        self.record: Recorder | None = None  # records steps on a GPU; by default as CUDA graphs
-        self.idle = IdleCaches()
         # Computes the steps as Triton kernels; False if it cannot, None before the first run.
         self.stack: GpuStack | Literal[False] | None = None
 
@@ -127,75 +123,6 @@ class FeatureDraft(nn.Module):
         return self.lm_head(self.norm(states))
 
 
-class _Append(nn.Module):
-    """A step of the draft over a cache of fixed length. All arguments are tensors, so it can be recorded."""
-
-    def __init__(self, draft: FeatureDraft):
-        super().__init__()
-        self.draft = draft
-
-    def forward(
-        self, states: Tensor, ids: Tensor, positions: Tensor, keys: Tensor, values: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Append n pairs, and return the last pair's output [1, d] and logits [H].
-
-        The cached ``keys`` and ``values`` [1, kv_heads, capacity, head_dim] are written at ``positions`` [n].
-        """
-
-        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            keys.index_copy_(2, positions, key)
-            values.index_copy_(2, positions, value)
-            hidden = torch.arange(keys.shape[2], device=positions.device) > positions[:, None]
-            mask = mask_from(hidden, query.dtype)
-            return grouped_attention(self.draft, query, keys, values, mask[None, None])[0].transpose(1, 2)
-
-        output = self.draft.step(states[None], ids[None], positions[None], attend)[0, -1:]
-        return output, self.draft.logits(output)[0]
-
-
-class _RecordedAppend:
-    """Recorded steps over one cache, one for each number of new pairs.
-
-    On a GPU, starting the kernels of a step one by one takes several times as long as running them.
-    """
-
-    def __init__(self, draft: FeatureDraft, keys: Tensor, values: Tensor, record: Recorder):
-        self.keys, self.values = keys, values
-        self._append = _Append(draft)
-        self._recordings: dict[int, tuple[tuple[Tensor, ...], Run]] = {}
-        for n in range(1, MAX_K + 2):
-            positions = torch.arange(n, device=keys.device)
-            inputs = keys.new_zeros(n, draft.config.hidden_size), torch.zeros_like(positions), positions
-
-            def run(inputs: tuple[Tensor, ...] = inputs) -> tuple[Tensor, Tensor]:
-                return self._append(*inputs, keys, values)
-
-            try:
-                self._recordings[n] = inputs, record(run)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError:  # torch's error if the step cannot be recorded; it then runs as it is
-                break
-
-    @property
-    def longest(self) -> int:
-        """The maximum number of pairs in a recorded step; 0 if nothing could be recorded."""
-        return len(self._recordings)
-
-    def __call__(
-        self, states: Tensor, ids: Tensor, positions: Tensor, *cache: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        if len(ids) not in self._recordings:
-            return self._append(states, ids, positions, *cache)
-        inputs, replay = self._recordings[len(ids)]
-        for own, given in zip(inputs, (states, ids, positions), strict=True):
-            own.copy_(given)
-        output, logits = replay()
-        assert logits is not None
-        # Copy the results, because replays reuse their memory.
-        return output.clone(), logits.clone()
-
-
 class FeatureRuntime:
     """A feature draft and its cache of (state, token) pairs."""
 
@@ -205,48 +132,37 @@ class FeatureRuntime:
         self.device = draft.norm.weight.device
         self.length = 0  # number of pairs in the cache
         self._keys = self._values = torch.empty(0)
-        self._append: Callable[..., tuple[Tensor, Tensor]] = _Append(draft)
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
         self.length = 0
         config = self.draft.config
         shape = (1, config.kv_heads, capacity, config.head_dim)
-        if self.device.type == "cuda" or self.draft.record is not None:
-            self._begin_recorded(shape)
-            return
         if self._keys.shape != shape:
             weight = self.draft.norm.weight
             self._keys, self._values = weight.new_zeros(shape), weight.new_zeros(shape)
 
-    def _begin_recorded(self, shape: tuple[int, ...]) -> None:
-        """Take an idle cache of this shape with its recorded steps, or make one."""
-        if self._keys.shape == shape:
-            return
-        draft = self.draft
-        found = draft.idle.take(shape[-2])
-        if found is None:
-            draft.record = draft.record or cuda_recorder(self.device)
-            keys = draft.norm.weight.new_zeros(shape)
-            found = _RecordedAppend(draft, keys, torch.zeros_like(keys), draft.record)
-        self._keys, self._values, self._append = found.keys, found.values, found
-        draft.idle.lend(found, self)
-
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Append pairs as :meth:`append` does, with states fused from target ``features`` [n, taps · d]."""
-        # Recordings exist only for few pairs, and the first pass of another size takes tens of milliseconds.
-        size = (isinstance(self._append, _RecordedAppend) and self._append.longest) or len(ids)
-        parts = zip(features.to(self._keys.dtype).split(size), ids.split(size), strict=True)
-        return [self.append(self.draft.fuse(part), own) for part, own in parts][-1]
+        return self.append(self.draft.fuse(features.to(self._keys.dtype)), ids)
 
     @torch.inference_mode()
     def append(self, states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Append pairs of states [n, d] and ids [n]; return the last pair's output [1, d] and logits [H]."""
+        keys, values, draft = self._keys, self._values, self.draft
         positions = torch.arange(self.length, self.length + len(ids), device=self.device)
-        found = self._append(states, ids, positions, self._keys, self._values)
+
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys.index_copy_(2, positions, key)
+            values.index_copy_(2, positions, value)
+            hidden = torch.arange(keys.shape[2], device=self.device) > positions[:, None]
+            mask = mask_from(hidden, query.dtype)
+            return grouped_attention(draft, query, keys, values, mask[None, None])[0].transpose(1, 2)
+
+        output = draft.step(states[None], ids[None], positions[None], attend)[0, -1:]
         self.length += len(ids)
-        return found
+        return output, draft.logits(output)[0]
 
     def rollback(self, length: int) -> None:
         self.length = length

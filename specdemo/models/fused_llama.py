@@ -1,8 +1,8 @@
 """Llama-type models (Touvron et al. 2023), rearranged so that passes over few tokens are fast."""
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,11 +32,6 @@ class LlamaCache:
     cos: Tensor  # shape [capacity, 1, d]
     sin: Tensor  # same shape; the first half includes the minus sign of the rotation
     positions: Tensor  # 0, 1, …, capacity − 1
-    # Recorded passes, by the number of tokens, the number of scored rows, and the taps: the input tensors
-    # ``ids`` and ``positions``, and the function that replays the pass.
-    recordings: dict[tuple[int, int, tuple[int, ...]], tuple[Tensor, Tensor, Callable]] = field(
-        default_factory=dict
-    )
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdemo.models.execution import CausalLM, execution_of, readable_positions
-from specdemo.models.fused_execution import FusedExecution
 
 CAPACITY_STEP = 256  # cache lengths are multiples of this, so that runs share few different shapes
 MAX_ROWS = 16  # maximum number of rows of a padded pass; every cache has room for them after its text
@@ -90,16 +89,11 @@ class ModelRuntime:
         self.cache: Any = None  # from execution.open, with ``capacity`` positions; None before begin
         self.capacity = 0
 
-    def prepare(self, capacity: int, max_tokens: int, unpadded: bool = False) -> None:
-        """Open the cache and record passes over up to ``max_tokens`` tokens, before a run's timing starts.
-
-        ``unpadded`` also records the passes of :meth:`run_unpadded`.
-        """
+    def prepare(self, capacity: int) -> None:
+        """Open the cache, and on a GPU record the passes, before a run's timing starts."""
         self.begin(capacity)
-        counts = range(1, max_tokens + 1)
-        sizes = {*map(self.padded, counts), *(counts if unpadded else ())}
         with torch.inference_mode():
-            self.execution.prepare(self.cache, sorted(sizes), self.taps)
+            self.execution.prepare(self.cache, self.taps)
 
     def padded(self, count: int) -> int:
         return self.rows[count - 1] if count <= len(self.rows) else count
@@ -154,11 +148,6 @@ class ModelRuntime:
         if len(ids):
             self._run(ids, 0)
             self.length += len(ids)
-
-    def pass_at(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Return logits [n, V] of ids [n] at positions [n], without changing ``length``; can be recorded."""
-        assert isinstance(self.execution, FusedExecution), "only Llama-type models can be recorded"
-        return self.execution.model(ids, positions, self.cache, len(ids))[0]
 
     def rollback(self, length: int) -> None:
         if not 0 <= length <= self.length:

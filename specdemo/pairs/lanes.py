@@ -137,7 +137,7 @@ class Lanes:
         # Always time unpadded passes, even if calibration found that padding is free: it may be noisy.
         padded = target.padded(1) > 1
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
-        target.prepare(capacity, 1, unpadded=padded)
+        target.prepare(capacity)
         timed_pass = target.run_unpadded if padded else None
         return self._alone(target, config, prompt_ids, stop, timed_pass)
 
@@ -159,7 +159,7 @@ class Lanes:
                 f"The prompt has {len(prompt_ids):,} tokens, but the draft model can read at most "
                 f"{runtime.max_context - 1:,}; shorten the prompt, or do not run the draft model alone."
             )
-        runtime.prepare(run_capacity(len(prompt_ids), config.max_new_tokens), 1)
+        runtime.prepare(run_capacity(len(prompt_ids), config.max_new_tokens))
         return self._alone(runtime, config, prompt_ids, stop)
 
     def requested(
@@ -205,7 +205,7 @@ class Lanes:
         """Return a prepared target runtime. It keeps hidden states only if the drafter reads them."""
         head = self.pair.feature_draft if kind.needs == FEATURE_DRAFT_HEAD else None
         runtime = self._verifier(self.pair.target, rows, taps=() if head is None else head.config.taps)
-        runtime.prepare(capacity, MAX_K + 1)
+        runtime.prepare(capacity)
         return runtime
 
     def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:

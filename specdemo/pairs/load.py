@@ -12,7 +12,7 @@ import torch
 from specdemo.asset_paths import BUILT_IN
 from specdemo.models.compiled.openmp import missing
 from specdemo.models.draft_files import count_parameters
-from specdemo.models.gpu.choice import compile_ahead, requested
+from specdemo.models.gpu.choice import compile_ahead
 from specdemo.models.reduced_draft import is_reduced_draft
 from specdemo.pairs.builtin_target import Progress, cache_folder, mended_target, no_progress
 from specdemo.pairs.calibrate import choose_threads
@@ -121,7 +121,7 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     if place.type == "cpu":
         # Compiling takes seconds, while the models are fetched and read.
         threading.Thread(target=_compile, name="compile", daemon=True).start()
-    elif requested():
+    elif place.type == "cuda":
         with suppress(UserError):  # without a home folder, Triton's own default
             os.environ.setdefault("TRITON_CACHE_DIR", str(cache_folder() / "triton"))
     target_found = target_files(sources, within(progress, 0.0, 0.5))

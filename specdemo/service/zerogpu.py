@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from specdemo.models.gpu.choice import requested
 from specdemo.pairs.hardware import device_name
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_NEW_TOKENS, UserError
@@ -57,7 +56,7 @@ def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False
         if not isinstance(repeats, int | float) or not 1 <= repeats <= MAX_REPEATS:
             repeats = MAX_REPEATS
         work_s = repeats * lanes * tokens / TOKENS_PER_S
-    start_s = STARTING_S if costs_known else MEASURING_S + COMPILING_S * requested()
+    start_s = STARTING_S if costs_known else MEASURING_S + COMPILING_S
     return min(MAX_S, max(MIN_S, math.ceil(start_s + work_s)))
 
 

@@ -5,6 +5,7 @@ Usage: compiled_ahead TARGET DRAFT FEATURE_DRAFT; prints the number of compiled 
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -58,6 +59,7 @@ def main() -> None:
     for stack in (feature_stack_of(features), *(stack_of(one, one.id_map) for one in fused)):
         cache = stack.open(64)
         stack.device = META  # so that launches compile and do not start
+        stack.shape = replace(stack.shape, early=True)  # as on the GPU
         stack.launch(cache)
         for step, best in ((0, True), (1, False)):
             stack.launch(cache, step)

@@ -14,7 +14,7 @@ from triton.compiler import ASTSource
 
 from specdemo.models.gpu import kernels
 from specdemo.models.gpu.kernels import Buffers, Weights
-from specdemo.models.gpu.stack import WARPS, shape_for
+from specdemo.models.gpu.stack import EARLY_ARCH, WARPS, WIDE_HEAD, shape_for
 
 # hidden, heads, kv heads, head width, MLP, scored tokens
 SIZES = {
@@ -52,7 +52,8 @@ def compiled(name, shape, capability):
         for i in range(count)
     }
     source = ASTSource(function, signature, constants, attributes)
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": WARPS})
+    warps = 2 * WARPS if name == "attention" and shape.width > WIDE_HEAD else WARPS
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
 
 
 def reported(made, capability):
@@ -75,12 +76,12 @@ def reported(made, capability):
 def main() -> None:
     capability, found = int(sys.argv[1]), {}
     for model, (hidden, heads, kv_heads, width, mlp, scored) in SIZES.items():
-        shape = shape_for(hidden, heads, kv_heads, width, mlp, scored, 1e-5, width**-0.5)
+        shape = shape_for(hidden, heads, kv_heads, width, mlp, scored, 1e-5, width**-0.5, early=False)
         variants = {"": shape}
         if model == "draft":
             variants["paired "] = dataclasses.replace(shape, paired=True)
-        if capability >= 90:
-            variants["dependent "] = dataclasses.replace(shape, dependent=True, prefetch=True)
+        if capability >= EARLY_ARCH:
+            variants["early "] = dataclasses.replace(shape, early=True)
         for variant, own in variants.items():
             for name in KERNELS:
                 found[f"{model} {variant}{name}"] = reported(compiled(name, own, capability), capability)

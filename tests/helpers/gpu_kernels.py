@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 VOCAB = 40
 LLAMA = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1}
-SPLIT = {"split": 16, "block": 16}  # so that short texts cross the limit of a split
+SPLIT = {"split": 16}  # so that short texts cross the limit of a split
 
 
 def tiny(seed: int = 0, layers: int = 1, qwen2: bool = False, **sizes):

@@ -16,8 +16,8 @@ def correct() -> None:
 
     def create_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
         # Each row is multiplied on its own, so that its result does not depend on others, as on tensor cores.
-        right = np.ascontiguousarray(fp32(b))
-        rows = np.concatenate([row[None] @ right for row in np.ascontiguousarray(fp32(a))])
+        right, left = np.ascontiguousarray(fp32(b)), np.ascontiguousarray(fp32(a))
+        rows = np.concatenate([left[..., [i], :] @ right for i in range(left.shape[-2])], -2)
         return TensorHandle(rows + d.data, d.dtype.scalar)
 
     def create_fp_trunc(self, source, to):

@@ -2,7 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -127,7 +127,7 @@ class CompiledExecution:
     def open(self, capacity: int) -> StackCache:
         return self._stack.open(capacity)
 
-    def prepare(self, cache: StackCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
+    def prepare(self, cache: StackCache, taps: Sequence[int]) -> None:
         pass
 
     def run(

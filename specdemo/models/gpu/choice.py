@@ -1,7 +1,6 @@
-"""The choice of Triton kernels for passes on a GPU: an option of the host."""
+"""The choice between Triton kernels and torch for passes on a GPU."""
 
 import logging
-import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -19,17 +18,12 @@ if TYPE_CHECKING:  # need Triton
     from specdemo.models.gpu.execution import GpuExecution
     from specdemo.models.gpu.stack import GpuStack
 
-KEY = "SPECDEMO_GPU_KERNELS"
 MIN_CAPABILITY = (8, 0)  # tensor cores for bf16
 _log = logging.getLogger(__name__)
 
 
-def requested() -> bool:
-    return os.environ.get(KEY, "") not in ("", "0")
-
-
 def compile_ahead(target: Path, draft: Path | None, feature_draft: Path | None) -> None:
-    """Begin to compile the kernels of the models in these folders, if the host wants kernels.
+    """Begin to compile the kernels of the models in these folders.
 
     :func:`kernels_for` meets any error again and returns it.
     """
@@ -38,12 +32,11 @@ def compile_ahead(target: Path, draft: Path | None, feature_draft: Path | None) 
         with suppress(Exception):
             compile_stacks(stacks)
 
-    if requested():
-        with suppress(Exception):
-            from specdemo.models.gpu.ahead import compile_stacks, stacks_ahead
+    with suppress(Exception):
+        from specdemo.models.gpu.ahead import compile_stacks, stacks_ahead
 
-            stacks = stacks_ahead(target, draft, feature_draft)
-            threading.Thread(target=compile_them, name="compile", daemon=True).start()
+        stacks = stacks_ahead(target, draft, feature_draft)
+        threading.Thread(target=compile_them, name="compile", daemon=True).start()
 
 
 def kernels_for(model: FusedLlama) -> "GpuExecution | str":
@@ -79,9 +72,9 @@ def error_of(model: FusedLlama, execution: "GpuExecution") -> str | None:
 
 
 def feature_kernels_for(draft: FeatureDraft) -> "GpuStack | None":
-    """Return the stack of a feature draft if the host wants kernels and they compute what torch does."""
+    """Return the stack of a feature draft on a GPU if the kernels compute what torch does."""
     weight = draft.norm.weight
-    if not requested() or weight.device.type != "cuda":
+    if weight.device.type != "cuda":
         return None
     if torch.cuda.get_device_capability(weight.device) < MIN_CAPABILITY:
         return None

@@ -1,6 +1,6 @@
 """Llama-type models and feature drafts on a GPU, with passes as recorded Triton kernels."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from specdemo.models.feature_draft import FeatureDraft
-from specdemo.models.fused_execution import FusedExecution, IdleCaches, Recorder, cuda_recorder
+from specdemo.models.fused_execution import FusedExecution
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues
 from specdemo.models.gpu.kernels import Weights
-from specdemo.models.gpu.stack import IDS, MAX_TAPS, ROWS, GpuCache, GpuStack, shape_for
+from specdemo.models.gpu.recording import IdleCaches, Recorder, cuda_recorder
+from specdemo.models.gpu.stack import IDS, MAX_TAPS, ROWS, GpuCache, GpuStack, shape_for, starts_early
 
 
 class GpuExecution(FusedExecution):
@@ -22,12 +23,11 @@ class GpuExecution(FusedExecution):
     """
 
     records_rounds = is_batch_invariant = True
-    label = "Triton kernels in CUDA graphs"
 
     def __init__(
         self, model: FusedLlama, stack: GpuStack, record: Recorder | None = None, depth: int | None = None
     ):
-        super().__init__(model)
+        super().__init__(model, "Triton kernels in CUDA graphs")
         self.stack, self._depth = stack, depth
         self.record = record or cuda_recorder(stack.device)
         self._idle = IdleCaches()
@@ -39,7 +39,7 @@ class GpuExecution(FusedExecution):
         self._idle.lend(owner, lent)
         return lent
 
-    def prepare(self, cache: GpuCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
+    def prepare(self, cache: GpuCache, taps: Sequence[int]) -> None:
         """Record passes with and without logits, before any timing starts."""
         assert len(taps) <= MAX_TAPS
         # A recording must not refer to ``cache``, or it would never be deleted.
@@ -150,6 +150,7 @@ def stack_of(model: FusedLlama, id_map: Tensor | None = None, **changes: Any) ->
         len(head),
         model.norm.eps,
         first.scaling,
+        early=starts_early(qkv.device),
         **changes,
     )
     return GpuStack(weights, shape, _rotations(model.rotary, model.config.max_position_embeddings))
@@ -181,6 +182,7 @@ def feature_stack_of(draft: FeatureDraft, **changes: Any) -> GpuStack:
         len(head),
         c.norm_eps,
         c.head_dim**-0.5,
+        early=starts_early(qkv.device),
         paired=True,
         **changes,
     )

@@ -71,8 +71,9 @@ class Tile:
     """The part of a product that one program computes."""
 
     outputs: int
-    inputs: int  # added at once; divides the number of inputs
+    inputs: int  # added at once
     stages: int  # loads in flight
+    ways: int  # parts of these inputs, each added by warps of its own
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,8 @@ class Shape:
     gate_up: Tile
     head: Tile
     split: int = 256  # positions that one program of the attention reads
-    block: int = 64  # positions that it reads at once
-    # A kernel starts before the one ahead of it has ended, and waits for its results (from sm_90 on).
-    dependent: bool = False
-    prefetch: bool = False  # while it waits, it requests its weights into the L2 cache
+    # A kernel starts while the one before it runs, requests its weights into the L2 cache, and waits.
+    early: bool = False
 
     @property
     def state_tiles(self) -> int:
@@ -115,16 +114,19 @@ def of_layer(pointer, layer, size):
 
 @triton.jit
 def wait(S: tl.constexpr):
-    """Let the next kernel start, then wait until the kernel before this one has stored all its results."""
-    if S.dependent:
-        gdc_launch_dependents()
+    """Wait until the kernel before this one has stored all its results, then let the next kernel start.
+
+    Before it waits, a kernel may read what none but kernels before that one write: their results are stored.
+    """
+    if S.early:
         gdc_wait()
+        gdc_launch_dependents()
 
 
 @triton.jit
 def request(weights, first, S: tl.constexpr, OUTPUTS: tl.constexpr, K: tl.constexpr):
     """Request rows of a matrix, which no kernel changes, into the L2 cache."""
-    if S.dependent and S.prefetch:
+    if S.early:
         lines: tl.constexpr = OUTPUTS * K // CACHE_LINE
         i = tl.minimum(tl.arange(0, triton.next_power_of_2(lines)), lines - 1)
         at = (weights + tl.full((), first, tl.int64) * K + i * CACHE_LINE).to(tl.int64)
@@ -135,39 +137,52 @@ def request(weights, first, S: tl.constexpr, OUTPUTS: tl.constexpr, K: tl.conste
 
 @triton.jit
 def product(
-    x, w, outputs, rows,
-    K: tl.constexpr, STRIDE: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, STAGES: tl.constexpr,
+    x, w, outputs, rows, K: tl.constexpr, STRIDE: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, STAGES: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
     """Return inputs [16, K] times ``outputs``, rows of a matrix that are ``STRIDE`` numbers apart."""
-    r, k = tl.arange(0, ROWS)[:, None], tl.arange(0, INPUTS)
-    total = tl.zeros((ROWS, OUTPUTS), tl.float32)
-    for at in tl.range(0, K, INPUTS, num_stages=STAGES):
-        a = tl.load(x + r * K + (at + k)[None, :], mask=r < rows, other=0.0)
-        total = tl.dot(a, tl.load(w + outputs[None, :] * STRIDE + (at + k)[:, None]), total)
-    return total
+    if WAYS == 1:
+        r, k = tl.arange(0, ROWS)[:, None], tl.arange(0, INPUTS)
+        total = tl.zeros((ROWS, OUTPUTS), tl.float32)
+        for at in tl.range(0, K, INPUTS, num_stages=STAGES):
+            i = at + k
+            b = tl.load(w + outputs[None, :] * STRIDE + i[:, None], mask=(i < K)[:, None], other=0.0)
+            a = tl.load(x + r * K + i[None, :], mask=(r < rows) & (i < K)[None, :], other=0.0)
+            total = tl.dot(a, b, total)
+        return total
+    else:
+        r, part = tl.arange(0, ROWS)[None, :, None], tl.arange(0, INPUTS // WAYS)
+        k = tl.arange(0, WAYS)[:, None] * (INPUTS // WAYS) + part[None, :]
+        total = tl.zeros((WAYS, ROWS, OUTPUTS), tl.float32)
+        for at in tl.range(0, K, INPUTS, num_stages=STAGES):
+            i = at + k
+            there = (i < K)[:, :, None]
+            b = tl.load(w + outputs[None, None, :] * STRIDE + i[:, :, None], mask=there, other=0.0)
+            a = tl.load(x + r * K + i[:, None, :], mask=(r < rows) & (i < K)[:, None, :], other=0.0)
+            total = tl.dot(a, b, total)
+        return tl.sum(total, 0)
 
 
 @triton.jit
 def two_products(
-    x, w, first, second, rows,
-    K: tl.constexpr, STRIDE: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, STAGES: tl.constexpr,
+    x, w, first, second, rows, K: tl.constexpr, STRIDE: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, STAGES: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
-    """Return two products of the same inputs."""
-    r, k = tl.arange(0, ROWS)[:, None], tl.arange(0, INPUTS)
-    one, two = tl.zeros((ROWS, OUTPUTS), tl.float32), tl.zeros((ROWS, OUTPUTS), tl.float32)
-    for at in tl.range(0, K, INPUTS, num_stages=STAGES):
-        a = tl.load(x + r * K + (at + k)[None, :], mask=r < rows, other=0.0)
-        one = tl.dot(a, tl.load(w + first[None, :] * STRIDE + (at + k)[:, None]), one)
-        two = tl.dot(a, tl.load(w + second[None, :] * STRIDE + (at + k)[:, None]), two)
-    return one, two
+    """Return products of the same inputs with two groups of ``OUTPUTS`` rows: one product, they alternate."""
+    both = tl.reshape(tl.join(first, second), (2 * OUTPUTS,))
+    found = product(x, w, both, rows, K, STRIDE, 2 * OUTPUTS, INPUTS, STAGES, WAYS)
+    return tl.split(tl.reshape(found, (ROWS, OUTPUTS, 2)))
 
 
 @triton.jit
-def norm_factor(squares, rows, S: tl.constexpr):
+def squares_of(squares, rows, S: tl.constexpr):
     r, i = tl.arange(0, ROWS)[:, None], tl.arange(0, triton.next_power_of_2(S.state_tiles))[None, :]
-    use = (r < rows) & (i < S.state_tiles)
-    total = tl.sum(tl.load(squares + r * S.state_tiles + i, mask=use, other=0.0), 1)
-    return tl.rsqrt(total / S.hidden + S.epsilon)[:, None]
+    return tl.load(squares + r * S.state_tiles + i, mask=(r < rows) & (i < S.state_tiles), other=0.0)
+
+
+@triton.jit
+def norm_factor(squares, S: tl.constexpr):
+    return tl.rsqrt(tl.sum(squares, 1) / S.hidden + S.epsilon)[:, None]
 
 
 @triton.jit
@@ -175,7 +190,7 @@ def prepare_norm(tile, columns, x, gains, scaled, squares, rows, S: tl.constexpr
     """Store what the next product needs of a tile of its inputs ``x``."""
     r = tl.arange(0, ROWS)
     use = (r < rows)[:, None]
-    scaled_x = (x * tl.load(gains + columns)[None, :]).to(tl.bfloat16)
+    scaled_x = (x * gains[None, :]).to(tl.bfloat16)
     tl.store(scaled + r[:, None] * S.hidden + columns[None, :], scaled_x, mask=use)
     tl.store(squares + r * S.state_tiles + tile, tl.sum(x * x, 1), mask=r < rows)
 
@@ -196,13 +211,14 @@ def embed(step, w, b, S: tl.constexpr):
     source = w.embedding + ids[:, None] * S.hidden + columns[None, :]
     x = tl.load(source, mask=use, other=0.0).to(tl.float32)
     if S.paired:
-        prepare_norm(tile, columns, x, w.pair_gains, b.pair_scaled, b.pair_squares, rows, S)
+        gains = tl.load(w.pair_gains + columns)
+        prepare_norm(tile, columns, x, gains, b.pair_scaled, b.pair_squares, rows, S)
         x = tl.load(b.given + at, mask=use, other=0.0)
         if step > 0:
             own = b.states + tl.load(b.control + LAST) * S.hidden + r[:, None] * 0 + columns[None, :]
             x = tl.load(own, mask=use, other=0.0)
     tl.store(b.states + at, x, mask=use)
-    prepare_norm(tile, columns, x, w.gains, b.scaled, b.squares, rows, S)
+    prepare_norm(tile, columns, x, tl.load(w.gains + columns), b.scaled, b.squares, rows, S)
 
 
 @triton.jit(do_not_specialize=["layer", "capacity"])
@@ -221,27 +237,30 @@ def qkv(layer, capacity, w, b, S: tl.constexpr):
     weights = of_layer(w.qkv, layer, heads * S.width * inputs)
     request(weights, head * S.width + tile % parts * S.qkv.outputs, S, S.qkv.outputs, inputs)
     request(weights, head * S.width + half + tile % parts * S.qkv.outputs, S, S.qkv.outputs, inputs)
-    wait(S)
     start, rows = tl.load(b.control + START), tl.load(b.control + COUNT)
+    bias = of_layer(w.bias, layer, heads * S.width) + first
+    bias_x, bias_y = tl.load(bias)[None, :], tl.load(bias + half)[None, :]
+    use = (r < rows) & (i < half)[None, :]
+    turn = (start + r) * half + i[None, :]
+    cos, sin = tl.load(b.cos + turn, mask=use, other=0.0), tl.load(b.sin + turn, mask=use, other=0.0)
+    wait(S)
+    squares = squares_of(b.squares, rows, S)
     x, y = two_products(
-        b.scaled, weights + (inputs - S.hidden), first, first + half, rows,
-        S.hidden, inputs, S.qkv.outputs, S.qkv.inputs, S.qkv.stages,
+        b.scaled, weights + (inputs - S.hidden), first, first + half, rows, S.hidden, inputs,
+        S.qkv.outputs, S.qkv.inputs, S.qkv.stages, S.qkv.ways,
     )  # fmt: skip
-    factor = norm_factor(b.squares, rows, S)
+    factor = norm_factor(squares, S)
     x, y = x * factor, y * factor
     if S.paired:
+        squares = squares_of(b.pair_squares, rows, S)
         x_of_ids, y_of_ids = two_products(
-            b.pair_scaled, weights, first, first + half, rows,
-            S.hidden, inputs, S.qkv.outputs, S.qkv.inputs, S.qkv.stages,
+            b.pair_scaled, weights, first, first + half, rows, S.hidden, inputs,
+            S.qkv.outputs, S.qkv.inputs, S.qkv.stages, S.qkv.ways,
         )  # fmt: skip
-        factor = norm_factor(b.pair_squares, rows, S)
+        factor = norm_factor(squares, S)
         x, y = x + x_of_ids * factor, y + y_of_ids * factor
-    bias = of_layer(w.bias, layer, heads * S.width) + first
-    x, y = x + tl.load(bias)[None, :], y + tl.load(bias + half)[None, :]
-    use = (r < rows) & (i < half)[None, :]
+    x, y = x + bias_x, y + bias_y
     if head < S.heads + S.kv_heads:
-        turn = (start + r) * half + i[None, :]
-        cos, sin = tl.load(b.cos + turn, mask=use, other=0.0), tl.load(b.sin + turn, mask=use, other=0.0)
         x, y = x * cos - y * sin, y * cos + x * sin
     x, y = x.to(tl.bfloat16), y.to(tl.bfloat16)
     position = tl.full((), capacity, tl.int64) * S.width  # numbers of one head in the cache
@@ -260,9 +279,9 @@ def qkv(layer, capacity, w, b, S: tl.constexpr):
 @triton.jit(do_not_specialize=["layer", "capacity"])
 def attention(layer, capacity, w, b, S: tl.constexpr):
     """Attend to one part of the positions, for one head. The last program to finish adds up all parts."""
-    wait(S)
     head, split = tl.program_id(0) % S.heads, tl.program_id(0) // S.heads
     start, rows = tl.load(b.control + START), tl.load(b.control + COUNT)
+    wait(S)
     splits = tl.cdiv(start + rows, S.split)
     if split < splits:
         r, d = tl.arange(0, ROWS), tl.arange(0, triton.next_power_of_2(S.width))
@@ -270,24 +289,17 @@ def attention(layer, capacity, w, b, S: tl.constexpr):
         use = (r < rows)[:, None] & (d < S.width)[None, :]
         query = tl.load(b.query + own, mask=use, other=0.0)
         kv_head = layer * S.kv_heads + head // (S.heads // S.kv_heads)
-        keys = b.keys + kv_head * tl.full((), capacity, tl.int64) * S.width
-        values = b.vals + kv_head * tl.full((), capacity, tl.int64) * S.width
-        largest, total = tl.full((ROWS,), LOWEST, tl.float32), tl.zeros((ROWS,), tl.float32)
-        mixed = tl.zeros((ROWS, triton.next_power_of_2(S.width)), tl.float32)
-        end = tl.minimum(start + rows, (split + 1) * S.split)
-        for at in tl.range(split * S.split, end, S.block, num_stages=3):
-            p = at + tl.arange(0, S.block)
-            there = (p < end)[:, None] & (d < S.width)[None, :]  # memory after the text may hold NaN
-            key = tl.load(keys + p[:, None] * S.width + d[None, :], mask=there, other=0.0)
-            value = tl.load(values + p[:, None] * S.width + d[None, :], mask=there, other=0.0)
-            seen = p[None, :] <= start + r[:, None]
-            scores = tl.where(seen, tl.dot(query, key.T) * S.scale, LOWEST)
-            new = tl.maximum(largest, tl.max(scores, 1))
-            weight = tl.where(seen, tl.exp2(scores - new[:, None]), 0.0)
-            shrink = tl.exp2(largest - new)
-            total = total * shrink + tl.sum(weight, 1)
-            mixed = tl.dot(weight.to(tl.bfloat16), value, mixed * shrink[:, None])
-            largest = new
+        first = kv_head * tl.full((), capacity, tl.int64) * S.width
+        p = split * S.split + tl.arange(0, S.split)
+        at = first + p[:, None] * S.width + d[None, :]
+        there = (p < start + rows)[:, None] & (d < S.width)[None, :]  # memory after the text may hold NaN
+        key = tl.load(b.keys + at, mask=there, other=0.0)
+        value = tl.load(b.vals + at, mask=there, other=0.0)
+        seen = p[None, :] <= start + r[:, None]
+        scores = tl.where(seen, tl.dot(query, key.T) * S.scale, LOWEST)
+        largest = tl.max(scores, 1)
+        weight = tl.where(seen, tl.exp2(scores - largest[:, None]), 0.0)
+        total, mixed = tl.sum(weight, 1), tl.dot(weight.to(tl.bfloat16), value)
         if splits == 1:
             tl.store(b.context + own, (mixed / total[:, None]).to(tl.bfloat16), mask=use)
         else:
@@ -319,17 +331,17 @@ def add_parts(splits, head, own, use, r, d, b, S: tl.constexpr):
 
 @triton.jit
 def add_to_states(
-    x, weights, gains, tap, b, S: tl.constexpr,
-    K: tl.constexpr, INPUTS: tl.constexpr, STAGES: tl.constexpr,
+    x, weights, gains, tap, b, S: tl.constexpr, K: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, STAGES: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
     tile, r = tl.program_id(0), tl.arange(0, ROWS)[:, None]
-    request(weights, tile * S.state.outputs, S, S.state.outputs, K)
+    request(weights, tile * OUTPUTS, S, OUTPUTS, K)
+    columns = tile * OUTPUTS + tl.arange(0, OUTPUTS)
+    gains, rows = tl.load(gains + columns), tl.load(b.control + COUNT)
     wait(S)
-    rows = tl.load(b.control + COUNT)
-    columns = tile * S.state.outputs + tl.arange(0, S.state.outputs)
     at = r * S.hidden + columns[None, :]
     state = tl.load(b.states + at, mask=r < rows, other=0.0)
-    state += product(x, weights, columns, rows, K, K, S.state.outputs, INPUTS, STAGES)
+    state += product(x, weights, columns, rows, K, K, OUTPUTS, INPUTS, STAGES, WAYS)
     tl.store(b.states + at, state, mask=r < rows)
     if tap >= 0:
         tl.store(b.tapped + tap * ROWS * S.hidden + at, state, mask=r < rows)
@@ -340,7 +352,10 @@ def add_to_states(
 def out(layer, w, b, S: tl.constexpr):
     weights = of_layer(w.out, layer, S.hidden * S.heads * S.width)
     gains = of_layer(w.gains, 2 * layer + 1, S.hidden)
-    add_to_states(b.context, weights, gains, -1, b, S, S.heads * S.width, S.state.inputs, S.state.stages)
+    add_to_states(
+        b.context, weights, gains, -1, b, S, S.heads * S.width,
+        S.state.outputs, S.state.inputs, S.state.stages, S.state.ways,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -351,13 +366,14 @@ def gate_up(layer, w, b, S: tl.constexpr):
     weights = of_layer(w.gate_up, layer, 2 * S.mlp * S.hidden)
     request(weights, tile * S.gate_up.outputs, S, S.gate_up.outputs, S.hidden)
     request(weights, S.mlp + tile * S.gate_up.outputs, S, S.gate_up.outputs, S.hidden)
-    wait(S)
     rows = tl.load(b.control + COUNT)
+    wait(S)
+    squares = squares_of(b.squares, rows, S)
     gate, up = two_products(
-        b.scaled, weights, i, i + S.mlp, rows,
-        S.hidden, S.hidden, S.gate_up.outputs, S.gate_up.inputs, S.gate_up.stages,
+        b.scaled, weights, i, i + S.mlp, rows, S.hidden, S.hidden,
+        S.gate_up.outputs, S.gate_up.inputs, S.gate_up.stages, S.gate_up.ways,
     )  # fmt: skip
-    factor = norm_factor(b.squares, rows, S)
+    factor = norm_factor(squares, S)
     gate, up = gate * factor, up * factor
     active = (gate / (1.0 + tl.exp(-gate)) * up).to(tl.bfloat16)
     tl.store(b.active + r * S.mlp + i[None, :], active, mask=r < rows)
@@ -367,7 +383,10 @@ def gate_up(layer, w, b, S: tl.constexpr):
 def down(layer, norm, tap, w, b, S: tl.constexpr):
     """``norm`` is the index of the next norm; ``tap`` the place of the layer's output among taps, or −1."""
     weights, gains = of_layer(w.down, layer, S.hidden * S.mlp), of_layer(w.gains, norm, S.hidden)
-    add_to_states(b.active, weights, gains, tap, b, S, S.mlp, S.down.inputs, S.down.stages)
+    add_to_states(
+        b.active, weights, gains, tap, b, S, S.mlp,
+        S.down.outputs, S.down.inputs, S.down.stages, S.down.ways,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["step"])
@@ -375,14 +394,15 @@ def head(step, w, b, S: tl.constexpr):
     """Compute the logits of all rows; in a draft, those of the last row as row ``step``, else −1."""
     tile, r = tl.program_id(0), tl.arange(0, ROWS)
     request(w.head, tl.minimum(tile * S.head.outputs, S.scored - S.head.outputs), S, S.head.outputs, S.hidden)
-    wait(S)
     rows = tl.load(b.control + COUNT)
+    wait(S)
     i = tile * S.head.outputs + tl.arange(0, S.head.outputs)
+    squares = squares_of(b.squares, rows, S)
     logits = product(
-        b.scaled, w.head, tl.minimum(i, S.scored - 1), rows,
-        S.hidden, S.hidden, S.head.outputs, S.head.inputs, S.head.stages,
+        b.scaled, w.head, tl.minimum(i, S.scored - 1), rows, S.hidden, S.hidden,
+        S.head.outputs, S.head.inputs, S.head.stages, S.head.ways,
     )  # fmt: skip
-    logits = logits * norm_factor(b.squares, rows, S)
+    logits = logits * norm_factor(squares, S)
     to, use = tl.where(step < 0, r, step), (r < rows) & (r >= tl.where(step < 0, 0, rows - 1))
     at = to[:, None].to(tl.int64) * S.scored + i[None, :]
     tl.store(b.logits + at, logits, mask=use[:, None] & (i < S.scored)[None, :])
