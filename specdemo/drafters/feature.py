@@ -102,4 +102,7 @@ class FeatureDrafter(Drafter):
 
 def make(spec: DrafterSpec) -> FeatureDrafter:
     assert spec.feature_draft is not None
-    return FeatureDrafter(spec.feature_draft.runtime(), spec.target)
+    runtime: Any = spec.feature_draft.runtime()
+    if hasattr(runtime, "prepare"):  # on a GPU
+        runtime.prepare(spec.target.capacity)
+    return FeatureDrafter(runtime, spec.target)

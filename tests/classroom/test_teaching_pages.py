@@ -15,7 +15,7 @@ from specdemo.ui.component import STATIC, static_text
 from specdemo.ui.site import ANSWERS
 
 BENCHMARKS = Path(__file__).parents[2] / "assets" / "benchmarks"
-MACHINES = ("zen5", "zen5-avx2", "h200")
+MACHINES = ("zen5", "zen5-avx2", "h100")
 WORKSHEET, PLAN = (static_text(f"class/{name}.html") for name in ("worksheet", "lesson-plan"))
 LESSONS = static_text("learn/lessons.html")
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from helpers.recorder import Recorder
 from helpers.tiny import baseline_rounds, config_for, emitted, tiny_llama
 
 from specdemo.drafters.feature import FeatureDrafter
@@ -128,41 +127,3 @@ def test_saved_and_loaded_it_scores_the_same(target, draft, tmp_path):
 
     made = score(draft)
     assert (score(loaded) - made).norm() < 0.02 * made.norm()
-
-
-def drafted_by(draft, target):
-    """The drafts of a run of 24 tokens, and the runtime that made them."""
-    host, runtime = tapped(target, draft), FeatureRuntime(draft)
-    rounds = speculate(host, FeatureDrafter(runtime, host), [1, 2, 3], config_for(max_new_tokens=24))
-    return [[token.id for token in round_.drafted] for round_ in rounds], runtime
-
-
-def test_many_pairs_are_read_in_parts_of_recorded_sizes(draft):
-    features = torch.randn(40, draft.fuse.in_features, generator=torch.Generator().manual_seed(0))
-    found = []
-    for record in (None, Recorder()):
-        draft.record = record
-        runtime = FeatureRuntime(draft)
-        runtime.begin(256)
-        found.append(runtime.read(features, torch.arange(40) % VOCAB)[1])
-    torch.testing.assert_close(*found)
-    assert draft.record.replayed == 4 and runtime.length == 40
-
-
-def test_recorded_steps_draft_the_same_and_serve_one_run_after_the_other(target, draft):
-    plain, _ = drafted_by(draft, target)
-    draft.record = Recorder()
-    recorded, running = drafted_by(draft, target)
-    assert recorded == plain and draft.record.replayed > 20
-    made = draft.record.recorded
-    drafted_by(draft, target)
-    assert draft.record.recorded == 2 * made, "the first run still uses its cache"
-    del running
-    drafted_by(draft, target)
-    assert draft.record.recorded == 2 * made
-
-    def refuse(run):
-        raise RuntimeError("not here")
-
-    draft.record = refuse
-    assert drafted_by(draft, target)[0] == plain, "a step that cannot be recorded runs as it is"

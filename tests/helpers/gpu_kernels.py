@@ -46,8 +46,7 @@ def nearby(model, noise: float = 0.05):
 def executed(model, id_map=None, **changes) -> FusedLlama:
     """Return ``model`` with passes as kernels; ``changes`` are fields of their shape."""
     fused = FusedLlama(model)
-    record = None if DEVICE.type == "cuda" else warmed_up
-    fused.execution = GpuExecution(fused, stack_of(fused, id_map, **(SPLIT | changes)), record)
+    fused.execution = GpuExecution(fused, stack_of(fused, id_map, **(SPLIT | changes)), RECORD)
     return fused
 
 
@@ -55,6 +54,9 @@ def warmed_up(run, generator=None):
     """Stand in for a recorder: before a GPU records, it runs the computation."""
     run()
     return run
+
+
+RECORD = None if DEVICE.type == "cuda" else warmed_up
 
 
 def ids(count: int) -> torch.Tensor:

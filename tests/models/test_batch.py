@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from helpers.recorder import Recorder, recorded
 from helpers.tiny import tiny_llama
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config
 
@@ -35,7 +34,6 @@ def plain_logits(model, ids: torch.Tensor) -> torch.Tensor:
 
 KINDS = {
     "fused": FusedLlama,
-    "recorded": lambda model: recorded(FusedLlama(model), Recorder()),
     "plain": lambda model: model,
 }
 

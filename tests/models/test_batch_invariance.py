@@ -8,6 +8,7 @@ from helpers.tiny import tiny_llama
 from torch import nn
 
 from specdemo.models import batch_invariance
+from specdemo.models.attention import attend, group_mask
 from specdemo.models.batch_invariance import GROUP, cancelling, find_batch_invariant_rows, rows_summed_alike
 from specdemo.models.runtime import ModelRuntime
 
@@ -107,3 +108,20 @@ def test_a_row_count_must_agree_in_every_product_and_leave_the_same_cache(produc
     products |= {1, 9}
     monkeypatch.setattr(ModelRuntime, "forward", torch.inference_mode()(forward))
     assert not {1, 5, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0)))
+
+
+def test_attention_gives_a_row_the_same_bits_for_any_number_of_rows_and_threads():
+    query, key = torch.randn(1, 9, 16, 64), torch.randn(1, 3, 256, 64)
+    mask = torch.zeros(16, 256).masked_fill_(torch.arange(256) > torch.arange(100, 116)[:, None], -torch.inf)
+
+    def mixed(rows: int) -> torch.Tensor:
+        return attend(query[:, :, :rows], key, key, group_mask(mask[None, None, :rows], 3))
+
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            whole = mixed(16)
+            assert all(torch.equal(mixed(rows), whole[:, :, :rows]) for rows in range(1, 17))
+    finally:
+        torch.set_num_threads(before)

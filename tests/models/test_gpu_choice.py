@@ -2,26 +2,17 @@
 
 import sys
 
-import pytest
 import torch
 from helpers.tiny import tiny_llama
 
-from specdemo.models.fused_execution import GraphedExecution
+from specdemo.models.fused_execution import FusedExecution
 from specdemo.models.fused_llama import FusedLlama
-from specdemo.models.gpu.choice import KEY, kernels_for, requested
+from specdemo.models.gpu.choice import kernels_for
 from specdemo.pairs.hardware import place_of
 
 
 def fused() -> FusedLlama:
     return FusedLlama(tiny_llama(48, 3))
-
-
-@pytest.mark.parametrize(("value", "expected"), [(None, False), ("", False), ("0", False), ("1", True)])
-def test_a_host_asks_for_kernels(value, expected, monkeypatch):
-    monkeypatch.delenv(KEY, raising=False)
-    if value is not None:
-        monkeypatch.setenv(KEY, value)
-    assert requested() is expected
 
 
 def test_without_triton_the_reason_is_stated_with_the_device(monkeypatch):
@@ -32,7 +23,5 @@ def test_without_triton_the_reason_is_stated_with_the_device(monkeypatch):
     model = fused()
     reason = kernels_for(model)
     assert isinstance(reason, str) and "triton" in reason
-    model.execution = GraphedExecution(model, lambda run: run, note=reason)
-    assert f"(CUDA graphs; no Triton kernels: {reason})" in place_of([model], torch.device("cpu"))
-    model.execution.failure = "not permitted"
-    assert "(no CUDA graphs: not permitted; no Triton kernels: " in place_of([model], torch.device("cpu"))
+    model.execution = FusedExecution(model, f"no Triton kernels: {reason}")
+    assert f"(no Triton kernels: {reason})" in place_of([model], torch.device("cpu"))

@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("triton", reason="needs the package triton")
 
-from helpers.gpu_kernels import DEVICE, VOCAB, executed, ids, nearby, tiny
+from helpers.gpu_kernels import DEVICE, RECORD, VOCAB, executed, ids, nearby, tiny
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.feature import FeatureDrafter
@@ -230,11 +230,15 @@ def test_a_feature_draft_has_the_logits_of_torch_and_drafts_in_recorded_rounds(t
     id_map = torch.arange(0, VOCAB, 2, device=DEVICE)
     draft = feature_draft(target, id_map)
     own, torchs = GpuFeatureRuntime(draft, feature_stack_of(draft)), FeatureRuntime(draft)
+    prepared_one = GpuFeatureRuntime(draft, feature_stack_of(draft), RECORD)
+    prepared_one.prepare(64)
     features = torch.randn(5, draft.fuse.in_features).to(DEVICE, torch.bfloat16)
     for runtime in (own, torchs):
         runtime.begin(64)
     found, expected = (runtime.read(features, ids(5)) for runtime in (own, torchs))
     again = [runtime.append(state, ids(1)) for runtime, (state, _) in ((own, found), (torchs, expected))]
+    assert torch.equal(prepared_one.read(features, ids(5))[1], found[1])
+    assert prepared_one.cache.recordings and not own.cache.recordings
     for (_, ours), (_, theirs) in ((found, expected), again):
         assert (ours - theirs.float()).abs().max() < 0.1 * theirs.float().std()
 

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.recorder import Recorder, recorded
-from helpers.tiny import at_least, config_for, emitted, nearby, tiny_llama, tiny_pair, unmeasured_pair
+from helpers.tiny import at_least, config_for, emitted, tiny_llama, tiny_pair
 from torch import nn
 
 from specdemo.api import compare
@@ -15,7 +14,6 @@ from specdemo.engine.sampling import gumbel, warp
 from specdemo.engine.speculate import autoregress
 from specdemo.engine.verdicts import top_fives
 from specdemo.models import runtime
-from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
 from specdemo.records.limits import UserError
@@ -157,23 +155,6 @@ def test_the_baselines_clock_holds_unpadded_passes_whatever_the_calibration_foun
     assert run.totals["identical"]
     passes = len(rounds[SPECULATIVE])
     assert run.totals["speedup"] == pytest.approx(12 * 8.0 / (passes * 10.0))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", list(Rule))
-def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
-    pair = unmeasured_pair()
-    vocab = len(pair.tokenizer)
-    target, id_map = tiny_llama(vocab, 5, torch.float64), torch.arange(0, vocab, 2)
-    draft = FusedLlama(reduced(nearby(target, 6, 0.02), id_map))
-    pair = replace(pair, target=target, draft=draft, id_map=id_map)
-    config = config_for(rule, k=3, max_new_tokens=40, draft_alone=True)
-    plain, record = raced(pair, config), Recorder()
-    passes = sum(r.draft_steps for r in plain[SPECULATIVE]) + len(plain[DRAFT])
-    recorded(pair.draft, record)
-    for run in (1, 2):
-        assert texts(raced(pair, config)) == texts(plain)
-        assert record.replayed >= run * passes
 
 
 def test_the_draft_alone_needs_a_draft_model_that_can_read_the_prompt():

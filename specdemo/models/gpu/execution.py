@@ -11,7 +11,7 @@ from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.fused_execution import FusedExecution
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues
 from specdemo.models.gpu.kernels import Weights
-from specdemo.models.gpu.recording import IdleCaches, Recorder, cuda_recorder
+from specdemo.models.gpu.recording import Recorder, cuda_recorder
 from specdemo.models.gpu.stack import IDS, MAX_TAPS, ROWS, GpuCache, GpuStack, shape_for, starts_early
 
 
@@ -30,14 +30,9 @@ class GpuExecution(FusedExecution):
         super().__init__(model, "Triton kernels in CUDA graphs")
         self.stack, self._depth = stack, depth
         self.record = record or cuda_recorder(stack.device)
-        self._idle = IdleCaches()
 
     def open(self, capacity: int) -> GpuCache:
-        """Return a cache that no other run uses, if possible one with recordings from earlier runs."""
-        owner = self._idle.take(capacity) or self.stack.open(capacity)
-        lent = GpuCache(owner.buffers, capacity, owner.recordings)
-        self._idle.lend(owner, lent)
-        return lent
+        return self.stack.borrow(capacity)
 
     def prepare(self, cache: GpuCache, taps: Sequence[int]) -> None:
         """Record passes with and without logits, before any timing starts."""

@@ -4,17 +4,20 @@ import torch
 from torch import Tensor
 
 from specdemo.models.feature_draft import FeatureDraft
+from specdemo.models.gpu.recording import Recorder, cuda_recorder
 from specdemo.models.gpu.stack import IDS, ROWS, GpuCache, GpuStack
+
+STEP = (), True  # the key of the recorded step: no taps, with logits
 
 
 class GpuFeatureRuntime:
     """A feature draft and its cache of pairs, like ``feature_draft.FeatureRuntime``.
 
-    Its steps outside of recorded rounds are started kernel by kernel.
+    ``record`` records steps that are not parts of recorded rounds; by default as CUDA graphs.
     """
 
-    def __init__(self, draft: FeatureDraft, stack: GpuStack):
-        self._draft, self.stack = draft, stack
+    def __init__(self, draft: FeatureDraft, stack: GpuStack, record: Recorder | None = None):
+        self._draft, self.stack, self._record = draft, stack, record
         self.id_map = draft.id_map
         self.device = stack.device
         self.length = 0
@@ -28,7 +31,18 @@ class GpuFeatureRuntime:
     def begin(self, capacity: int) -> None:
         self.length = 0
         if self._cache is None or self._cache.capacity != capacity:
-            self._cache = self.stack.open(capacity)
+            self._cache = self.stack.borrow(capacity)
+
+    @torch.inference_mode()
+    def prepare(self, capacity: int) -> None:
+        """Open the cache and record a step, before a run's timing starts."""
+        self.begin(capacity)
+        if STEP not in self.cache.recordings:
+            record = self._record or cuda_recorder(self.device)
+            # The recording must not refer to the borrowed cache, or that would never be deleted.
+            own = GpuCache(self.cache.buffers, capacity)
+            self.stack.place(own, 0, [0])
+            self.cache.recordings[STEP] = record(lambda: self.stack.launch(own))
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,7 +57,11 @@ class GpuFeatureRuntime:
         self.stack.place(self.cache, self.length, (), count)
         buffers.control[IDS : IDS + count].copy_(ids)
         buffers.given[:count].copy_(states)
-        self.stack.launch(self.cache)
+        replay = self.cache.recordings.get(STEP)
+        if replay is None:
+            self.stack.launch(self.cache)
+        else:
+            replay()
         self.length += count
         # Copy the results, because the next step overwrites them.
         return buffers.states[count - 1 : count].clone(), buffers.logits[count - 1].clone()

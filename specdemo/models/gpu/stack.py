@@ -12,11 +12,12 @@ from triton.runtime import driver
 
 from specdemo.models.gpu import kernels
 from specdemo.models.gpu.kernels import CONTROL_SIZE, Buffers, Shape, Tile, Weights
+from specdemo.models.gpu.recording import IdleCaches
 
 ROWS = kernels.ROWS.value  # maximum number of rows of a pass
 CACHE_LINE = kernels.CACHE_LINE.value
 START, COUNT, IDS = kernels.START.value, kernels.COUNT.value, kernels.IDS.value
-MIN_TILES = 128  # tiles that a product should have, so that most processors of a GPU read weights
+MIN_TILES = 90  # tiles that a product should have, so that most processors of a GPU read weights
 MAX_SHARED = 72 * 1024  # maximum bytes of a program's loads in flight
 MAX_TAPS = 4
 # In larger models, waiting programs settle on a few processors: on an H100, passes take 25 % less time with a
@@ -111,6 +112,14 @@ class GpuStack:
         self.weights, self.shape, self._rotations = weights, shape, rotations
         self.layers = len(weights.qkv)
         self.device: torch.device = weights.qkv.device
+        self._idle = IdleCaches()
+
+    def borrow(self, capacity: int) -> GpuCache:
+        """Return a cache that no other run uses, if possible one with recordings from earlier runs."""
+        owner = self._idle.take(capacity) or self.open(capacity)
+        lent = GpuCache(owner.buffers, capacity, owner.recordings)
+        self._idle.lend(owner, lent)
+        return lent
 
     def open(self, capacity: int) -> GpuCache:
         s, splits = self.shape, -(-capacity // self.shape.split)
