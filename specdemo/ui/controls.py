@@ -257,6 +257,16 @@ def widget_values(settings: Mapping[str, Any]) -> list[Any]:
     return [values.get(name, gr.skip()) for name in Controls._fields]
 
 
+def values_with(base: Mapping[str, Any], parameters: Mapping[str, str], values: Sequence[Any]) -> list[Any]:
+    """Return the values of the widgets with the settings ``base`` and those in an address."""
+    settings = {**base, **settings_from(parameters, DEFAULTS.prompt)}
+    if "k" in settings:
+        settings["auto"] = settings["k"] == AUTO
+        if settings["auto"]:
+            del settings["k"]
+    return [settings.get(name, value) for name, value in zip(Controls._fields, values, strict=True)]
+
+
 def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[str, Any]:
     """Return the settings in an address; ``default_prompt`` serves only to check the others."""
     named = {key: _typed(key, text) for key, text in parameters.items() if key in SETTINGS}

@@ -1,13 +1,18 @@
 """Buttons that start a job, stream its events and end it; Gradio's own queue only passes jobs on."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 import gradio as gr
 
+from specdemo.records.limits import UserError
 from specdemo.ui.http.gradio_internals import Dependency
-from specdemo.ui.streams import Stops, first_line, session_of
+from specdemo.ui.streams import Stops, error_line, first_line, session_of
+
+Asked = Callable[[Mapping[str, str], Sequence[Any]], Sequence[Any]]
 
 DEVICE = "device"
 """The concurrency group of all jobs."""
@@ -36,7 +41,8 @@ def wire(
     shown: gr.HTML,
     stop_button: gr.Button,
     values: str | None = None,
-    after: tuple[Sequence[gr.components.Component], str] = ((), "() => []"),
+    asking: Sequence[tuple[gr.HTML, Asked]] = (),
+    after: Mapping[gr.components.Component, Any] = MappingProxyType({}),
 ) -> None:
     """Connect start buttons and a stop button to ``endpoint``, whose events appear in ``shown``.
 
@@ -47,8 +53,9 @@ def wire(
             the API endpoint.
         values: A JavaScript function that returns the values of all inputs except the last one (the pair);
             None if the values are in Gradio's widgets.
-        after: Widgets to update when a job has ended, and a JavaScript function of the list of their values
-            that returns their updates.
+        asking: Components whose event ``submit`` starts a job with settings of its own, each with a function
+            that maps these settings and the values of the first button's inputs to the values of the job.
+        after: Widgets to set when a job has ended, each with its value.
     """
     buttons = [*(button for button, _ in starts), stop_button]
 
@@ -56,18 +63,46 @@ def wire(
         stops.begin(session_of(request))
         return [first_line(), *[gr.Button(interactive=False) for _ in starts], gr.Button(interactive=True)]
 
-    ready = [{"__type__": "update", "interactive": button is not stop_button} for button in buttons]
-    widgets, updates = list(after[0]), after[1]
-    at_rest = f"...{json.dumps(ready)}, ...(await ({updates})(values))"
-    settled = [*buttons, *widgets]
+    def settle(running: Dependency) -> None:
+        # In Gradio 6, ``then`` runs only after success.
+        settled = [*buttons, *after]
+        running.success(None, None, settled, js=f"() => {at_rest}", **QUIET)
+        explained = f"(shown) => [({EXPLAIN})(shown), ...{at_rest}]"
+        running.failure(None, shown, [shown, *settled], js=explained, **QUIET)
+
+    resting = [_update(interactive=button is not stop_button) for button in buttons]
+    at_rest = json.dumps(resting + [_update(value=value) for value in after.values()])
+    begun = json.dumps([first_line(), *(_update(interactive=button is stop_button) for button in buttons)])
     for index, (button, inputs) in enumerate(starts):
         pressed = button.click(begin, None, [shown, *buttons], **QUIET)
-        running = _queued(pressed, endpoint, inputs, shown, values, "private" if index else "public")
-        # In Gradio 6, ``then`` runs only after success.
-        running.success(None, widgets, settled, js=f"async (...values) => [{at_rest}]", **QUIET)
-        explained = f"async (shown, ...values) => [({EXPLAIN})(shown), {at_rest}]"
-        running.failure(None, [shown, *widgets], [shown, *settled], js=explained, **QUIET)
+        settle(_queued(pressed.then, endpoint, inputs, shown, values, "private" if index else "public"))
+    for component, asked in asking:
+        component.submit(None, None, [shown, *buttons], js=f"() => {begun}", **QUIET)
+        own = _with_settings(stops, endpoint, asked)
+        settle(_queued(component.submit, own, starts[0][1], shown, None, "private"))
     stop_button.click(_stopper(stops), None, None, **QUIET)
+
+
+def _update(**properties: Any) -> dict[str, Any]:
+    """Return an update of a widget as Gradio's page reads it."""
+    return {"__type__": "update", **properties}
+
+
+def _with_settings(
+    stops: Stops, endpoint: Callable[..., Iterator[str]], asked: Asked
+) -> Callable[..., Iterator[str]]:
+    """Return ``endpoint`` for events with settings: the query of their ``address``."""
+
+    def stream(event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[str]:
+        stops.begin(session_of(request))
+        try:
+            own = asked(dict(parse_qsl(str(getattr(event, "address", "")))), values)
+        except UserError as error:
+            yield first_line() + error_line(str(error))
+            raise gr.Error(str(error), visible=False, print_exception=False) from error
+        yield from endpoint(*own, request)
+
+    return stream
 
 
 def wire_component(
@@ -87,26 +122,27 @@ def wire_component(
         stops.begin(session_of(request))
         return first_line()
 
-    running = _queued(shown.submit(begin, None, shown, **QUIET), endpoint, inputs, shown, values)
+    pressed = shown.submit(begin, None, shown, **QUIET)
+    running = _queued(pressed.then, endpoint, inputs, shown, values)
     running.success(None, js=settle)
     running.failure(None, shown, shown, js=EXPLAIN, **QUIET).then(None, js=settle)
     shown.stop(_stopper(stops), None, None, **QUIET)
 
 
 def _queued(
-    pressed: Dependency,
+    start: Callable[..., Dependency],
     endpoint: Callable[..., Iterator[str]],
     inputs: Sequence[gr.components.Component],
     shown: gr.HTML,
     values: str | None,
     visibility: Literal["public", "private"] = "public",
 ) -> Dependency:
-    return pressed.then(
+    return start(
         endpoint,
         list(inputs),
         shown,
         js=values and f"async (...values) => [...(await ({values})()), values.at(-1)]",
-        api_name=endpoint.__name__,
+        api_name=endpoint.__name__ if visibility == "public" else None,
         api_visibility=visibility,
         preprocess=False,
         concurrency_limit=None,

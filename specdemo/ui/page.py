@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -28,8 +29,8 @@ from specdemo.ui.controls import (
     keep_consistent,
     keep_drafters_possible,
     settings_from,
+    values_with,
     widget_values,
-    with_refusals_shown,
 )
 from specdemo.ui.http import guard, own_routes
 from specdemo.ui.http.gradio_internals import pass_all_requests_to_the_guard
@@ -49,11 +50,6 @@ HEADER = (
     '<button type="button" class="sd-skip">Skip to the run</button>'
     f'<p class="sd-claim">{CLAIM}</p></header>'
 )
-SETTINGS_AFTER_RUN = (
-    f"async (values) => (await {PAGE_MODULE}).settingsAfterRun("
-    f"{json.dumps(Controls._fields)}, {json.dumps({'repeats': DEFAULTS.repeats})}, values)"
-)
-"""A JavaScript function of the widgets' values that returns their updates when a run has ended."""
 TOOLS = '<div class="sd-header-tools"></div>'
 """The container of the stage's tools: next to the tabs, and after them in the tab order."""
 MAX_THREADS = 100
@@ -100,12 +96,20 @@ def build_page(
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         keep_drafters_possible(controls, drafters, offered)
         _wire_address(page, tabs, controls, shown, offered)
-        _wire_starts(lessons, controls, PLAIN_SETTINGS)
-        _wire_starts(prediction, controls, {})
-        _wire_starts(shown, controls, {})
         _wire_class_link(lessons, controls)
-        endpoint, starts = streamed(service, run_stops, JobKind.RUN, run), [(run_button, controls)]
-        jobs.wire(run_stops, endpoint, starts, shown, stop_button, after=(controls, SETTINGS_AFTER_RUN))
+        jobs.wire(
+            run_stops,
+            streamed(service, run_stops, JobKind.RUN, run),
+            [(run_button, controls)],
+            shown,
+            stop_button,
+            asking=[
+                (lessons, partial(values_with, PLAIN_SETTINGS)),
+                (prediction, partial(values_with, {})),
+                (shown, partial(values_with, {})),
+            ],
+            after={controls.repeats: DEFAULTS.repeats},  # it holds for one run only
+        )
         wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)
         kinds = run_stops, quiz_stops, play_stops, proof_stops, lab_stops, generate_stops
@@ -191,24 +195,6 @@ def _wire_address(
     page.load(load, kept, [tabs, *widgets, shown], js=restore, **QUIET)
     keep = f"async (...values) => {{ (await {PAGE_MODULE}).keepForReload({names}, values); return []; }}"
     gr.on([widget.change for widget in widgets], None, widgets, js=keep, **QUIET)
-
-
-def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) -> None:
-    """When a component starts a run, set the widgets to ``base`` and its settings for this run."""
-
-    def prepare(asked: gr.EventData) -> list[Any]:
-        parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))  # the query of a link
-        return widget_values({**base, **settings_from(parameters, DEFAULTS.prompt)})
-
-    widgets = list(controls)
-    starter.submit(None, widgets, js=_with_values("keepSettings"), **QUIET)
-    prepared = starter.submit(with_refusals_shown(prepare), None, widgets, **QUIET)
-    prepared.success(None, widgets, js=_with_values("runWith"), **QUIET)
-
-
-def _with_values(function: str) -> str:
-    """Return JavaScript that passes a list of values to a function of ``page.js``."""
-    return f"async (...values) => {{ (await {PAGE_MODULE}).{function}(values); return []; }}"
 
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:

@@ -168,35 +168,6 @@ export function cueRun() {
 }
 
 let held = null; // the settings in the widgets; null if the widgets have not changed yet
-let latest = null; // the values of the widgets when a component last asked for a run
-let before = null; // the visitor's settings, while the widgets have those of a component's run
-let during = null; // the settings of that run
-
-/** Keep the values of the widgets before a component sets them for its run. */
-export function keepSettings(values) {
-  latest = values;
-}
-
-/** Press Run; a component has set the widgets to `values` for this run. */
-export function runWith(values) {
-  before ??= latest;
-  during = values;
-  document.querySelector("#run").click();
-}
-
-/**
- * The updates of the widgets `names` when a run has ended, given their values: what a component has set for the run
- * becomes the visitor's setting again, unless the visitor has changed it meanwhile. `once` are the values of widgets whose
- * values hold for one run only.
- */
-export function settingsAfterRun(names, once, values) {
-  const changes = values.map((value, index) => (before && value === during[index] ? { value: before[index] } : {}));
-  [before, during] = [null, null];
-  const { value: auto } = changes[names.indexOf("auto")];
-  if (auto !== undefined) changes[names.indexOf("k")].interactive = !auto;
-  for (const [name, value] of Object.entries(once)) changes[names.indexOf(name)].value = value;
-  return changes.map((change) => ({ __type__: "update", ...change }));
-}
 
 /** Keep the values of the widgets `names` for a reload, which Gradio also causes after the connection was lost. */
 export function keepForReload(names, values) {
