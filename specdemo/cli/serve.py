@@ -73,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--allow-host", default="", help=allowed)
     framers = "sites that may show this page in a frame, separated by commas"
     add("--allow-frame", default="", help=framers)
-    pairs = f"default pair of models (default: %(default)s): {', '.join(PAIRS)}"
+    pairs = f"pair of models that is always loaded (default: %(default)s); one of: {', '.join(PAIRS)}"
     add("--pair", default=BUILT_IN, choices=PAIRS, metavar="NAME", help=pairs)
     add("--target", help="your own target: hub id or folder; needs --draft")
     add("--draft", help="your own draft model: hub id, folder or none")

@@ -244,7 +244,8 @@ def _checked(matrix: Any, groups: list[tuple[str, NDArray[np.uint8]]]) -> list[P
 
 def write_builtin_pair(folder: Path) -> None:
     from specdemo.models.compiled import compilation
-    from specdemo.pairs.builtin_target import builtin_gguf, cache_folder, printing
+    from specdemo.pairs.builtin_target import builtin_gguf, printing
+    from specdemo.pairs.cache_folder import cache_folder
     from specdemo.pairs.hardware import versions
     from specdemo.pairs.load import assemble_pair
     from specdemo.pairs.pair import PROBE, chat_text

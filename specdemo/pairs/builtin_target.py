@@ -7,7 +7,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from specdemo.pairs import package_index
+from specdemo.pairs.cache_folder import cache_folder
 from specdemo.records.limits import UserError, reason_of
 from specdemo.records.output import remove_abandoned, scratch_folder
 
@@ -57,24 +57,6 @@ def printing() -> Progress:
         phase = "" if fraction >= 1.0 else text
 
     return report
-
-
-def cache_folder() -> Path:
-    """Return ``SPECDEMO_CACHE``, or ``specdemo`` in the user's cache directory."""
-    chosen = os.environ.get("SPECDEMO_CACHE")
-    try:
-        if chosen:
-            return Path(chosen).expanduser().resolve()
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdemo"
-    except RuntimeError as error:  # there is no home folder, or links form a circle
-        if chosen:
-            raise UserError(
-                f"SPECDEMO_CACHE must be the path of a folder, got {chosen}; change this environment "
-                "variable."
-            ) from error
-        raise UserError(
-            "This user account has no home folder; set the environment variable SPECDEMO_CACHE to a folder."
-        ) from error
 
 
 def builtin_gguf(progress: Progress = no_progress) -> Path:

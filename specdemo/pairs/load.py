@@ -14,7 +14,8 @@ from specdemo.models.compiled.openmp import missing
 from specdemo.models.draft_files import count_parameters
 from specdemo.models.gpu.choice import compile_ahead
 from specdemo.models.reduced_draft import is_reduced_draft
-from specdemo.pairs.builtin_target import Progress, cache_folder, mended_target, no_progress
+from specdemo.pairs.builtin_target import Progress, mended_target, no_progress
+from specdemo.pairs.cache_folder import cache_folder
 from specdemo.pairs.calibrate import choose_threads
 from specdemo.pairs.compatible import notes_on
 from specdemo.pairs.hardware import (

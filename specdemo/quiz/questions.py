@@ -277,8 +277,8 @@ QUESTIONS = (
             ),
             Option(
                 "A different text, not faster",
-                "The draft model differs from the target, and nothing corrects it. It was not faster, so it "
-                "gives no speedup on this machine.",
+                "Its text differs from the target's, and nothing corrects it. It was not faster either, so "
+                "it gives no speedup on this machine.",
             ),
         ),
         (

@@ -131,7 +131,7 @@ def _draft_length(raw: Mapping[str, Any]) -> int | Literal["auto"]:
     if value == AUTO:
         return AUTO
     if isinstance(value, str):
-        raise UserError(f"k must be a whole number from 1 to {MAX_K}, or auto; not {show(value)}.")
+        raise UserError(f"k must be a whole number from 1 to {MAX_K}, or auto; got {show(value)}.")
     return integer({"k": value}, "k", MAX_K, 1, MAX_K)
 
 
@@ -210,7 +210,7 @@ def choice(raw: Mapping[str, Any], key: str, kind: type[StrEnum], default: Any) 
         return default
     names = [str(member) for member in kind]
     if not isinstance(value, str) or value not in names:
-        raise UserError(f"{key} must be one of: {', '.join(names)}; not {show(value)}.")
+        raise UserError(f"{key} must be one of: {', '.join(names)}; got {show(value)}.")
     return kind(value)
 
 

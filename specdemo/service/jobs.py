@@ -59,7 +59,7 @@ class LostDeviceError(FailedError):
 
 def internal_failure(error: BaseException) -> FailedError:
     """Return the error for visitors after a bug; it does not contain the words of ``error``."""
-    return FailedError(f"The run failed inside the program ({type(error).__name__}); please try again.")
+    return FailedError(f"The job failed inside the program ({type(error).__name__}); please try again.")
 
 
 class Request(NamedTuple):

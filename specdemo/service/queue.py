@@ -420,5 +420,5 @@ def _named(ahead: Sequence[QueuedJob], visitor: Visitor | None) -> str:
     own = [one for one in ahead if visitor and one.visitor and one.visitor.name == visitor.name]
     others = len(ahead) - len(own)
     parts = [f"your own {KIND_NAMES.get(one.kind, one.kind)}" for one in own]
-    parts += [f"{others} visitors" if others > 1 else "one visitor"] if others else []
+    parts += [f"{others} other jobs" if others > 1 else "one other job"] if others else []
     return f"{' and '.join(parts)} {'are' if len(ahead) > 1 else 'is'}"

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from specdemo import __version__
-from specdemo.pairs.builtin_target import cache_folder
+from specdemo.pairs.cache_folder import cache_folder
 from specdemo.records.limits import UserError
 from specdemo.records.output import scratch_folder
 from specdemo.service.service import Service, State

@@ -87,7 +87,7 @@ def test_frequent_events_that_come_fast_travel_together(monkeypatch, batch_s, si
     ("error", "message", "healthy"),
     [
         (LostDeviceError("The device failed."), "The device failed.", False),
-        (KeyError("secret"), "The run failed inside the program (KeyError); please try again.", True),
+        (KeyError("secret"), "The job failed inside the program (KeyError); please try again.", True),
     ],
 )
 def test_an_error_is_the_last_event_and_a_lost_device_makes_the_replica_unhealthy(

@@ -131,15 +131,15 @@ def test_three_visitors_share_a_slow_machine(open_page_of: Callable[..., Any], m
     run(ada, "Ada's")
     assert_served(ada, "Ada's")
     run(ben, "Ben's")
-    bens_wait = wait_s_of(ben, "one visitor is")
+    bens_wait = wait_s_of(ben, "one other job is")
     run(cleo, "Cleo's second")
-    assert wait_s_of(cleo, "2 visitors are") > bens_wait
+    assert wait_s_of(cleo, "2 other jobs are") > bens_wait
 
     # Cleo gives up her place to look at her first run, and comes again.
     go_back(cleo, cleos_first)
     expect(cleo.locator("#run")).to_be_enabled()
     cleo.click("#run")
-    wait_s_of(cleo, "2 visitors are")
+    wait_s_of(cleo, "2 other jobs are")
 
     # Ben stops in the queue: the recording goes on, and Cleo moves up.
     ben.click("#stop")
@@ -147,7 +147,7 @@ def test_three_visitors_share_a_slow_machine(open_page_of: Callable[..., Any], m
     expect(ben.locator(NOTICE)).to_be_hidden()
     ben.wait_for_selector(".sd[data-recording=arrival]:not([data-state=waiting])")
     expect(ben.locator(SOURCE)).to_contain_text("Recorded on")
-    wait_s_of(cleo, "one visitor is")
+    wait_s_of(cleo, "one other job is")
 
     # Ada stops her run, keeps its text, and Cleo is served.
     ada.click("#stop")
@@ -159,7 +159,7 @@ def test_three_visitors_share_a_slow_machine(open_page_of: Callable[..., Any], m
 
     # A pass of Cleo's run fails: her text stays, Ben is served, and she goes back to her first run.
     run(ben, "Ben's")
-    wait_s_of(ben, "one visitor is")
+    wait_s_of(ben, "one other job is")
     machine.is_broken = True
     assert_failed(cleo, NOT_NUMBERS)
     assert tokens(cleo)
@@ -178,7 +178,7 @@ def test_three_visitors_share_a_slow_machine(open_page_of: Callable[..., Any], m
     # Ben's run reaches the time limit and keeps its text; Ada's run is next. Her chart shows no earlier run.
     ada.wait_for_selector(MARKS, state="attached")
     run(ada, "Ada's second")
-    wait_s_of(ada, "one visitor is")
+    wait_s_of(ada, "one other job is")
     expect(ada.locator(MARKS).first).to_be_hidden()
     machine.seconds += 300
     assert_failed(ben, TOO_LONG)

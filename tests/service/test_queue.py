@@ -108,8 +108,8 @@ def test_a_waiting_visitor_reads_the_queue_position():
     queue, gates = JobQueue(), [Gate() for _ in range(3)]
     visitors = [running(queue, gates[0]), waiting(queue, gates[1]), waiting(queue, gates[2])]
     second, third = visitors[1].events[0], visitors[2].events[0]
-    assert second["ahead"] == 1 and "one visitor is before you" in second["text"]
-    assert third["ahead"] == 2 and "2 visitors are before you" in third["text"]
+    assert second["ahead"] == 1 and "one other job is before you" in second["text"]
+    assert third["ahead"] == 2 and "2 other jobs are before you" in third["text"]
     assert third["wait_s"] is second["wait_s"] is None and not re.search(r"\d s|wait", second["text"])
     gates[0].open.set()
     gates[1].begun.wait(PATIENCE_S)
@@ -387,8 +387,8 @@ def asked(tokens: int) -> Progress:
     [
         ([("ada", "measure")], "your own measurement is before you"),
         ([("ada", "measure"), ("ada", "prove")], "your own measurement and your own proof are before you"),
-        ([("ben", "run"), ("ada", "measure")], "your own measurement and one visitor are before you"),
-        ([("ben", "run"), ("cleo", "run")], "2 visitors are before you"),
+        ([("ben", "run"), ("ada", "measure")], "your own measurement and one other job are before you"),
+        ([("ben", "run"), ("cleo", "run")], "2 other jobs are before you"),
     ],
 )
 def test_a_waiting_visitor_reads_which_jobs_are_their_own(ahead, words):
@@ -420,7 +420,7 @@ def test_the_wait_follows_from_the_tokens_that_the_current_run_and_the_waiting_r
     second = Reading(visit(queue, short, work=asked(360)))
     until(lambda: second.events)
     assert second.events[0]["wait_s"] == 50
-    assert second.events[0]["text"] == "In the queue: one visitor is before you, about 50 s to wait"
+    assert second.events[0]["text"] == "In the queue: one other job is before you, about 50 s to wait"
     # No run has ended yet, so the second takes three times the 90 s of the first.
     third = waiting(queue)
     assert third.events[0]["wait_s"] == 50 + 270

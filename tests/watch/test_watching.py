@@ -78,7 +78,7 @@ def test_two_visitors_of_one_server_take_turns_and_those_of_another_do_not_wait(
     until(lambda: first.types)
     second = come("b", "watch:One")
     until(lambda: second.events)
-    assert "one visitor is before you" in second.events[0]["text"]
+    assert "one other job is before you" in second.events[0]["text"]
     assert come("c", "watch:Other").wait().types[-1] == "end"
     assert "end" not in first.types and not second.types, "only the first of two has begun"
     gate.set()

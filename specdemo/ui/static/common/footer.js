@@ -18,7 +18,7 @@ export function mountFooter({ element, settings: { source } }) {
       copied.textContent = "Copied.";
     } catch {
       getSelection().selectAllChildren(bibtex);
-      copied.textContent = "This browser does not allow copying. Press Ctrl+C to copy the selected text.";
+      copied.textContent = "This browser does not allow copying. Press Ctrl+C (on a Mac ⌘C) to copy the selected text.";
     }
   });
 }

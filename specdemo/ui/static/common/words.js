@@ -30,7 +30,7 @@ const RULES = {
     corrected: (emission) =>
       `Drawn from the residual distribution, max(0, w·p − q) normalized, where w is the weight of the accepted tokens; this token has ${percent(emission.prob)} of it.`,
     figures: (token) => [
-      ["h", decimal(token.accept_prob), "probability of accepting all draft tokens up to this one"],
+      ["h", decimal(token.accept_prob), "probability that this token's u accepts all draft tokens up to it"],
       ["u", decimal(token.u), "random number; accepted if u < h here or at a later token"],
     ],
   },

@@ -254,7 +254,7 @@ export function figureWords(event, { rule, significance }) {
     alpha: event.alpha === null || event.alpha === undefined ? "–" : percent(event.alpha),
     drawn: thousands(drawn),
     passes_saved: thousands(event.passes_saved),
-    "p-words": event.p_value === undefined ? "χ² p-value, known at the end" : `χ² p-value; below ${significance} the distributions differ`,
+    "p-words": event.p_value === undefined ? "χ² p-value, known at the end" : `χ² p-value; below ${significance}, the difference is significant`,
     "alpha-words": `acceptance rate α${byRule}`,
     "drawn-words": `draws${stopped} each way${seconds === undefined ? "" : `, in ${seconds.toFixed(1)} s`}`,
     "passes-words": `model passes reused${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,
