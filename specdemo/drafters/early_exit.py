@@ -40,4 +40,6 @@ class EarlyExitDrafter(Drafter):
 
 def make(spec: DrafterSpec) -> EarlyExitDrafter:
     layers = spec.target.model.config.get_text_config().num_hidden_layers
-    return EarlyExitDrafter(ExitRuntime(spec.target, max(1, round(EXIT_SHARE * layers))))
+    runtime = ExitRuntime(spec.target, max(1, round(EXIT_SHARE * layers)))
+    runtime.prepare(spec.target.capacity)
+    return EarlyExitDrafter(runtime)

@@ -1,7 +1,7 @@
 """Creation of the drafter for a run. ``records.drafter_kinds`` lists the kinds of drafters."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specdemo.drafters.other_device import draft_on_device
-from specdemo.engine.drafter import Drafter, PickingRule
+from specdemo.engine.drafter import Drafter
 from specdemo.models.execution import CausalLM
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.n_gram import NGramTable
@@ -27,7 +27,6 @@ class DrafterSpec:
 
     kind: DrafterKind
     target: ModelRuntime  # the prepared runtime of the lane that the drafter drafts for
-    rule: PickingRule  # the rule object of that lane
     draft: CausalLM | None = None
     draft_device: torch.device | None = None  # None for the target's device
     # The target id of each output row of the draft model, shape [H]; None if both have the same vocabulary.
@@ -44,9 +43,7 @@ def make_drafter(spec: DrafterSpec) -> Drafter:
     target_device = drafter_device = spec.target.device
     if spec.kind.drafting_kind(parts_of(spec)).needs == DRAFT and spec.draft_device is not None:
         drafter_device = spec.draft_device
-    return draft_on_device(
-        lambda rule: make_local(replace(spec, rule=rule)), spec.rule, drafter_device, target_device
-    )
+    return draft_on_device(make_local(spec), drafter_device, target_device)
 
 
 def make_local(spec: DrafterSpec) -> Drafter:

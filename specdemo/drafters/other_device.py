@@ -1,6 +1,6 @@
 """Support for a draft model on another device than the target."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -11,24 +11,15 @@ from specdemo.engine.drafter import Draft, Drafter, Pick, PickingRule
 from specdemo.records.limits import MAX_K
 
 
-def draft_on_device(
-    make: Callable[[PickingRule], Drafter],
-    rule: PickingRule,
-    drafter_device: torch.device,
-    target_device: torch.device,
-) -> Drafter:
-    """Return a drafter that computes on ``drafter_device`` and returns drafts on ``target_device``.
-
-    ``make`` creates the drafter; its argument is the rule that the drafter must use.
-    """
+def draft_on_device(drafter: Drafter, drafter_device: torch.device, target_device: torch.device) -> Drafter:
+    """Return a drafter that computes on ``drafter_device`` and returns drafts on ``target_device``."""
     if drafter_device == target_device:
-        return make(rule)
-    distant = DistantRule(rule, drafter_device)
-    return DistantDrafter(make(distant), distant, target_device)
+        return drafter
+    return DistantDrafter(drafter, drafter_device, target_device)
 
 
 class DistantRule:
-    """A wrapper of a run's rule for a drafter on another device.
+    """A wrapper of a run's rule for one draft on another device.
 
     Uniform random numbers come from the run's generator and are sent to the drafter's device. A second
     generator with the same seed would be wrong: it would draw draft tokens with the same numbers that decide
@@ -39,12 +30,8 @@ class DistantRule:
 
     def __init__(self, rule: PickingRule, device: torch.device):
         self._rule = rule
-        self._device = device
-        self._uniforms = self._sent(0)
-
-    def start(self) -> None:
-        """Draw enough uniform random numbers for the longest draft and send them to the drafter's device."""
-        self._uniforms = self._sent(MAX_K)
+        uniforms = rule.uniforms(MAX_K)  # enough for the longest draft
+        self._uniforms = None if uniforms is None else uniforms.to(device)
 
     def uniforms(self, count: int) -> Tensor | None:
         if self._uniforms is None:
@@ -55,17 +42,13 @@ class DistantRule:
     def pick(self, logits: Tensor, where: Tensor, uniform: Tensor | None, id_map: Tensor | None) -> Pick:
         return self._rule.pick(logits, where, uniform, id_map)
 
-    def _sent(self, count: int) -> Tensor | None:
-        uniforms = self._rule.uniforms(count)
-        return None if uniforms is None else uniforms.to(self._device)
-
 
 class DistantDrafter(Drafter):
     """A wrapper of a drafter on another device. It sends each draft to ``device``, the target's."""
 
-    def __init__(self, drafter: Drafter, rule: DistantRule, device: torch.device):
+    def __init__(self, drafter: Drafter, drafter_device: torch.device, device: torch.device):
         self._drafter = drafter
-        self._rule = rule
+        self._drafter_device = drafter_device
         self._device = device
         self._id_map: Tensor | None = None
 
@@ -76,8 +59,8 @@ class DistantDrafter(Drafter):
         self._drafter.prefill(ids)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        self._rule.start()
-        return self._sent(self._drafter.propose(text, length, self._rule))
+        distant = DistantRule(rule, self._drafter_device)
+        return self._sent(self._drafter.propose(text, length, distant))
 
     def observe(self, accepted: int) -> None:
         self._drafter.observe(accepted)

@@ -41,9 +41,6 @@ class PlainExecution:
     def open(self, capacity: int) -> "_CursorCache":
         return _CursorCache(self._model.config.get_text_config().num_hidden_layers, capacity)
 
-    def prepare(self, cache: "_CursorCache", taps: Sequence[int]) -> None:
-        """Prepare passes before any timing starts; only a ``GpuExecution`` has something to do."""
-
     def run(
         self, ids: Tensor, start: int, cache: "_CursorCache", rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:

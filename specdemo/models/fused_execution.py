@@ -13,17 +13,12 @@ Outputs = tuple[Tensor, Tensor | None]  # the logits of a pass, and the outputs 
 class FusedExecution:
     """Runs a Llama-type model kernel by kernel. It has the methods of ``execution.PlainExecution``."""
 
-    records_rounds = False  # whether a whole round can be recorded (``engine.recorded_round``)
-
     def __init__(self, model: FusedLlama, label: str = ""):
         self.model = model
         self.label = label  # the way passes run, for the page
 
     def open(self, capacity: int) -> LlamaCache:
         return self.model.open(capacity)
-
-    def prepare(self, cache: LlamaCache, taps: Sequence[int]) -> None:
-        pass
 
     def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
         return self.model(ids, cache.positions[start : start + len(ids)], cache, rows, taps)

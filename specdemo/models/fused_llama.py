@@ -34,10 +34,6 @@ class LlamaCache:
     positions: Tensor  # 0, 1, …, capacity − 1
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.keys, self.values, self.cos, self.sin, self.positions
-
-    @property
     def layers(self) -> list[KeysAndValues]:
         return list(zip(self.keys, self.values, strict=True))
 
@@ -47,7 +43,6 @@ class FusedLlama(nn.Module):
 
     It computes the same function with fewer kernels. One matrix product computes queries, keys and values,
     and another one computes gate and up. All layers share one table of rotations and one mask per pass.
-    Everything that changes from pass to pass is a tensor, so a pass can be recorded and replayed.
 
     Args:
         model: A model that :func:`can_fuse` accepts. It cannot be used afterwards, because its layers are

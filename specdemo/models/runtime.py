@@ -92,8 +92,10 @@ class ModelRuntime:
     def prepare(self, capacity: int) -> None:
         """Open the cache, and on a GPU record the passes, before a run's timing starts."""
         self.begin(capacity)
-        with torch.inference_mode():
-            self.execution.prepare(self.cache, self.taps)
+        record: Any = getattr(self.execution, "prepare", None)
+        if record is not None:
+            with torch.inference_mode():
+                record(self.cache, self.taps)
 
     def padded(self, count: int) -> int:
         return self.rows[count - 1] if count <= len(self.rows) else count

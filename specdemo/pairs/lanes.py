@@ -78,7 +78,7 @@ class Lanes:
         known = self._draft_costs
         if kind.name not in known:
             target, rule = self._verifying(kind, costs.rows, CAPACITY), GreedyRule()
-            drafter = self._drafter(replace(config, drafter=kind.name), target, rule)
+            drafter = self._drafter(replace(config, drafter=kind.name), target)
             recorded = recorded_rounds(target, rule, drafter.recorded(), DRAFTED)
             known[kind.name] = measure_draft(costs, target, drafter, rule, recorded)
         return known[kind.name]
@@ -105,7 +105,7 @@ class Lanes:
         calibration = self.calibrate(config)
         target = target or self.verifier(config, len(prompt_ids))
         rule = rule_for(config, self.pair.device)
-        drafter = self._drafter(config, target, rule)
+        drafter = self._drafter(config, target)
         longest = MAX_K if config.k == AUTO else config.k
         recorded = recorded_rounds(target, rule, drafter.recorded(), longest)
         prefill = Prefill(target, drafter, prompt_ids, config.max_new_tokens)
@@ -208,13 +208,12 @@ class Lanes:
         runtime.prepare(capacity)
         return runtime
 
-    def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
+    def _drafter(self, config: RunConfig, target: ModelRuntime) -> Drafter:
         kind = KINDS[config.drafter]
         pair = self.pair
         spec = DrafterSpec(
             kind=kind,
             target=target,
-            rule=rule,
             draft=pair.draft,
             draft_device=pair.draft_device,
             id_map=pair.id_map,

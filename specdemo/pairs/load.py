@@ -131,7 +131,7 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     if precision == AUTO_PRECISION and place.type != "cpu":
         precision = precision_for(place)
     if place.type == "cuda" and checked_on is None and precision == "bf16":
-        compile_ahead(target_found.folder, draft_found and draft_found.folder, sources.feature_folder)
+        compile_ahead(place, target_found.folder, draft_found and draft_found.folder, sources.feature_folder)
     spread = sources.device is None and checked_on is None and torch.cuda.device_count() > 1
     placement = (
         _planned(target_found, draft_found, precision) if spread else Placement(str(place), str(place))
@@ -233,5 +233,5 @@ def _moved(pair: Pair, place: torch.device) -> Pair:
         if model is not None:
             # transformers decorates ``to`` in a way that hides what it is bound to.
             model.to(place)  # pyright: ignore[reportArgumentType]
-    pair.drop_recordings()  # those of the checks on the other device
+    pair.drop_executions()  # those of the checks on the other device
     return pair if pair.id_map is None else replace(pair, id_map=pair.id_map.to(place))

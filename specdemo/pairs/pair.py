@@ -130,11 +130,18 @@ class Pair:
         ids = self.tokenizer(script, add_special_tokens=False)["input_ids"]
         return list(takewhile(lambda token: token < self.vocab, ids))
 
-    def drop_recordings(self) -> None:
-        """Delete recordings of passes. Later runs make new ones."""
+    def drop_executions(self) -> None:
+        """Delete what was prepared for passes on the device that the models were on."""
         for model in (self.target, self.draft):
             if isinstance(model, FusedLlama):
                 model.execution = None
+
+    def drop_recordings(self) -> None:
+        """Delete recordings of passes, with their caches. Later runs make new ones."""
+        executions = [getattr(model, "execution", None) for model in (self.target, self.draft)]
+        for owner in (*executions, self.feature_draft):
+            if stack := getattr(owner, "stack", None):  # on a GPU
+                stack.forget()
 
 
 def encode_prompt(tokenizer: Any, prompt: str, mode: Mode) -> list[int]:

@@ -17,7 +17,7 @@ ALL = (*HEAVY, "int8")
 # Bytes besides the weights: key/value caches of three lanes over some thousand positions, logits and their
 # warped copies, and the libraries' own workspaces.
 ALLOWANCE = 2**30
-SLACK = 1.1  # for memory that allocators keep unused, and for a layer that exists twice while it is packed
+SLACK = 1.1  # for memory that allocators keep unused
 # Bytes per parameter of a loaded model; for ``auto`` the maximum of the precisions that it may choose.
 LOADED_BYTES = {"auto": 4, "bf16": 2, "fp32": 4, "int8": 2}
 

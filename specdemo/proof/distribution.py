@@ -102,9 +102,7 @@ class MemoisedLanes:
         config, device = replace(self.config, seed=seed), self._target.device
         control = self.control
         rule = rule_for(config, device) if control is None else wrong_rule_for(control, config, device)
-        drafter = draft_on_device(
-            lambda _rule: DraftModelDrafter(self._draft), rule, self._draft.device, device
-        )
+        drafter = draft_on_device(DraftModelDrafter(self._draft), self._draft.device, device)
         return speculate(self._target, drafter, self._prompt_ids, config, self._eos_ids, rule=rule)
 
     def baseline(self, seed: int) -> Iterator[Round]:

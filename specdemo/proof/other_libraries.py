@@ -32,7 +32,7 @@ class GrowingRuntime(ModelRuntime):
 
     def __init__(self, model: WholeModel):
         super().__init__(model)
-        # A CUDA graph would be made anew for every length of the cache.
+        # Kernels and compiled passes need a cache of fixed length.
         self.execution: Any = (
             FusedExecution(model) if isinstance(model, FusedLlama) else PlainExecution(cast(Any, model))
         )

@@ -14,7 +14,7 @@ from triton.compiler import ASTSource
 
 from specdemo.models.gpu import kernels
 from specdemo.models.gpu.kernels import Buffers, Weights
-from specdemo.models.gpu.stack import EARLY_ARCH, WARPS, WIDE_HEAD, shape_for
+from specdemo.models.gpu.stack import EARLY_CAPABILITY, WARPS, WIDE_HEAD, shape_for
 
 # hidden, heads, kv heads, head width, MLP, scored tokens
 SIZES = {
@@ -80,7 +80,7 @@ def main() -> None:
         variants = {"": shape}
         if model == "draft":
             variants["paired "] = dataclasses.replace(shape, paired=True)
-        if capability >= EARLY_ARCH:
+        if divmod(capability, 10) >= EARLY_CAPABILITY:
             variants["early "] = dataclasses.replace(shape, early=True)
         for variant, own in variants.items():
             for name in KERNELS:

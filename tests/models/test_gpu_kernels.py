@@ -24,7 +24,7 @@ from specdemo.models.gpu.choice import checked_feature_stack, error_of
 from specdemo.models.gpu.execution import feature_stack_of, unsupported
 from specdemo.models.gpu.feature import GpuFeatureRuntime
 from specdemo.models.reduced_draft import save_draft, slice_of_target
-from specdemo.models.runtime import ModelRuntime
+from specdemo.models.runtime import ExitRuntime, ModelRuntime
 from specdemo.records.trace import Rule, RunConfig
 
 pytestmark = pytest.mark.slow
@@ -110,6 +110,11 @@ def test_the_first_layers_alone_end_with_the_final_norm():
     first = fused.execution.first(1)
     found, _ = first.run(text, 0, first.open(16), 5, ())
     assert (found - exact).abs().max() < 0.1 * exact.std()
+    host = ModelRuntime(fused)
+    host.prepare(64)
+    exit_runtime = ExitRuntime(host, 1)
+    exit_runtime.prepare(64)
+    assert torch.equal(exit_runtime.forward(text), found), "not the host's recorded passes of all layers"
 
 
 def config_of(rule: Rule) -> RunConfig:

@@ -127,9 +127,6 @@ class CompiledExecution:
     def open(self, capacity: int) -> StackCache:
         return self._stack.open(capacity)
 
-    def prepare(self, cache: StackCache, taps: Sequence[int]) -> None:
-        pass
-
     def run(
         self, ids: Tensor, start: int, cache: StackCache, rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:

@@ -22,8 +22,12 @@ MIN_CAPABILITY = (8, 0)  # tensor cores for bf16
 _log = logging.getLogger(__name__)
 
 
-def compile_ahead(target: Path, draft: Path | None, feature_draft: Path | None) -> None:
-    """Begin to compile the kernels of the models in these folders.
+def is_capable(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= MIN_CAPABILITY
+
+
+def compile_ahead(device: torch.device, target: Path, draft: Path | None, feature_draft: Path | None) -> None:
+    """Begin to compile the kernels of the models in these folders for a GPU.
 
     :func:`kernels_for` meets any error again and returns it.
     """
@@ -35,8 +39,9 @@ def compile_ahead(target: Path, draft: Path | None, feature_draft: Path | None) 
     with suppress(Exception):
         from specdemo.models.gpu.ahead import compile_stacks, stacks_ahead
 
-        stacks = stacks_ahead(target, draft, feature_draft)
-        threading.Thread(target=compile_them, name="compile", daemon=True).start()
+        if is_capable(device):
+            stacks = stacks_ahead(target, draft, feature_draft)
+            threading.Thread(target=compile_them, name="compile", daemon=True).start()
 
 
 def kernels_for(model: FusedLlama) -> "GpuExecution | str":
@@ -45,7 +50,7 @@ def kernels_for(model: FusedLlama) -> "GpuExecution | str":
     As after the conversion to compiled passes, its logits of eight tokens are compared with torch's.
     """
     device = model.embedding.weight.device
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < MIN_CAPABILITY:
+    if device.type == "cuda" and not is_capable(device):
         return "they need a GPU with compute capability 8.0 or higher"
     try:
         from specdemo.models.gpu.execution import GpuExecution, stack_of, unsupported
@@ -55,7 +60,8 @@ def kernels_for(model: FusedLlama) -> "GpuExecution | str":
         execution = GpuExecution(model, stack_of(model, model.id_map))
         return error_of(model, execution) or execution
     except torch.OutOfMemoryError:
-        raise
+        torch.cuda.empty_cache()
+        return "their memory layout needs half of the model once more while it is made"
     except Exception as error:  # each part of Triton raises errors of its own, for example without a compiler
         _log.warning("Triton kernels cannot be used.", exc_info=True)
         return reason_of(error)
@@ -76,7 +82,7 @@ def feature_kernels_for(draft: FeatureDraft) -> "GpuStack | None":
     weight = draft.norm.weight
     if weight.device.type != "cuda":
         return None
-    if torch.cuda.get_device_capability(weight.device) < MIN_CAPABILITY:
+    if not is_capable(weight.device):
         return None
     stack, reason = checked_feature_stack(draft)
     if stack is None:

@@ -40,10 +40,9 @@ class GpuExecution(FusedExecution):
         # A recording must not refer to ``cache``, or it would never be deleted.
         own = GpuCache(cache.buffers, cache.capacity)
         for scores in (True, False):
-            if (tuple(taps), scores) not in cache.recordings:
+            if (key := (tuple(taps), scores, self._depth)) not in cache.recordings:
                 self.stack.place(cache, 0, [0])
-                launch = partial(self.start, own, 1, taps, scores)
-                cache.recordings[tuple(taps), scores] = self.record(launch)
+                cache.recordings[key] = self.record(partial(self.start, own, 1, taps, scores))
 
     def run(
         self, ids: Tensor, start: int, cache: GpuCache, rows: int, taps: Sequence[int]
@@ -54,7 +53,7 @@ class GpuExecution(FusedExecution):
             scored = max(0, min(len(part), rows - (len(ids) - first - len(part))))
             self.stack.place(cache, start + first, (), len(part))
             cache.buffers.control[IDS : IDS + len(part)].copy_(part)
-            replay = cache.recordings.get((tuple(taps), scored > 0))
+            replay = cache.recordings.get((tuple(taps), scored > 0, self._depth))
             if replay is None:
                 self.start(cache, len(part), taps, scored > 0)
             else:
@@ -74,9 +73,6 @@ class GpuExecution(FusedExecution):
     def tapped(cache: GpuCache, rows: int, taps: Sequence[int]) -> Tensor:
         """Return the outputs of the tapped layers side by side, shape [rows, taps · hidden]."""
         return cache.buffers.tapped[: len(taps), :rows].transpose(0, 1).flatten(1)
-
-    def cut(self, cache: GpuCache, end: int) -> GpuCache:
-        return cache  # a row never reads more than the positions before it
 
     def layers(self, cache: GpuCache) -> list[KeysAndValues]:
         return [(keys[None], values[None]) for keys, values in zip(cache.keys, cache.values, strict=True)]

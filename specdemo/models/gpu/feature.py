@@ -1,5 +1,7 @@
 """A feature draft on a GPU, with a step as recorded Triton kernels."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,7 @@ from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.gpu.recording import Recorder, cuda_recorder
 from specdemo.models.gpu.stack import IDS, ROWS, GpuCache, GpuStack
 
-STEP = (), True  # the key of the recorded step: no taps, with logits
+STEP = (), True, None  # the key of the recorded step: no taps, with logits, all layers
 
 
 class GpuFeatureRuntime:
@@ -28,6 +30,7 @@ class GpuFeatureRuntime:
         assert self._cache is not None, "begin was not called"
         return self._cache
 
+    @torch.inference_mode()
     def begin(self, capacity: int) -> None:
         self.length = 0
         if self._cache is None or self._cache.capacity != capacity:
@@ -42,7 +45,7 @@ class GpuFeatureRuntime:
             # The recording must not refer to the borrowed cache, or that would never be deleted.
             own = GpuCache(self.cache.buffers, capacity)
             self.stack.place(own, 0, [0])
-            self.cache.recordings[STEP] = record(lambda: self.stack.launch(own))
+            self.cache.recordings[STEP] = record(partial(self.stack.launch, own))
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -124,6 +124,12 @@ def wait(S: tl.constexpr):
 
 
 @triton.jit
+def control(b, place):
+    """Load a control value from the L2 cache; before the wait, the L1 cache may hold an earlier one."""
+    return tl.load(b.control + place, cache_modifier=".cg")
+
+
+@triton.jit
 def request(weights, first, S: tl.constexpr, OUTPUTS: tl.constexpr, K: tl.constexpr):
     """Request rows of a matrix, which no kernel changes, into the L2 cache."""
     if S.early:
@@ -237,7 +243,7 @@ def qkv(layer, capacity, w, b, S: tl.constexpr):
     weights = of_layer(w.qkv, layer, heads * S.width * inputs)
     request(weights, head * S.width + tile % parts * S.qkv.outputs, S, S.qkv.outputs, inputs)
     request(weights, head * S.width + half + tile % parts * S.qkv.outputs, S, S.qkv.outputs, inputs)
-    start, rows = tl.load(b.control + START), tl.load(b.control + COUNT)
+    start, rows = control(b, START), control(b, COUNT)
     bias = of_layer(w.bias, layer, heads * S.width) + first
     bias_x, bias_y = tl.load(bias)[None, :], tl.load(bias + half)[None, :]
     use = (r < rows) & (i < half)[None, :]
@@ -280,7 +286,7 @@ def qkv(layer, capacity, w, b, S: tl.constexpr):
 def attention(layer, capacity, w, b, S: tl.constexpr):
     """Attend to one part of the positions, for one head. The last program to finish adds up all parts."""
     head, split = tl.program_id(0) % S.heads, tl.program_id(0) // S.heads
-    start, rows = tl.load(b.control + START), tl.load(b.control + COUNT)
+    start, rows = control(b, START), control(b, COUNT)
     wait(S)
     splits = tl.cdiv(start + rows, S.split)
     if split < splits:
@@ -337,7 +343,7 @@ def add_to_states(
     tile, r = tl.program_id(0), tl.arange(0, ROWS)[:, None]
     request(weights, tile * OUTPUTS, S, OUTPUTS, K)
     columns = tile * OUTPUTS + tl.arange(0, OUTPUTS)
-    gains, rows = tl.load(gains + columns), tl.load(b.control + COUNT)
+    gains, rows = tl.load(gains + columns), control(b, COUNT)
     wait(S)
     at = r * S.hidden + columns[None, :]
     state = tl.load(b.states + at, mask=r < rows, other=0.0)
@@ -366,7 +372,7 @@ def gate_up(layer, w, b, S: tl.constexpr):
     weights = of_layer(w.gate_up, layer, 2 * S.mlp * S.hidden)
     request(weights, tile * S.gate_up.outputs, S, S.gate_up.outputs, S.hidden)
     request(weights, S.mlp + tile * S.gate_up.outputs, S, S.gate_up.outputs, S.hidden)
-    rows = tl.load(b.control + COUNT)
+    rows = control(b, COUNT)
     wait(S)
     squares = squares_of(b.squares, rows, S)
     gate, up = two_products(
@@ -394,7 +400,7 @@ def head(step, w, b, S: tl.constexpr):
     """Compute the logits of all rows; in a draft, those of the last row as row ``step``, else −1."""
     tile, r = tl.program_id(0), tl.arange(0, ROWS)
     request(w.head, tl.minimum(tile * S.head.outputs, S.scored - S.head.outputs), S, S.head.outputs, S.hidden)
-    rows = tl.load(b.control + COUNT)
+    rows = control(b, COUNT)
     wait(S)
     i = tile * S.head.outputs + tl.arange(0, S.head.outputs)
     squares = squares_of(b.squares, rows, S)

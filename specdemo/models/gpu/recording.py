@@ -21,14 +21,11 @@ class IdleCaches:
         self._caches: list[Any] = []
 
     def take(self, capacity: int) -> Any | None:
-        """Take and clear the last cache with ``capacity`` positions; return None if there is none."""
+        """Take the last cache with ``capacity`` positions; return None if there is none."""
         fitting = [cache for cache in self._caches if cache.keys.shape[-2] == capacity]
         if not fitting:
             return None
         self._caches.remove(fitting[-1])
-        # Clear old NaN values: the mask adds −inf to hide positions, but NaN − inf is still NaN.
-        fitting[-1].keys.zero_()
-        fitting[-1].values.zero_()
         return fitting[-1]
 
     def lend(self, cache: Any, borrower: object) -> None:
@@ -46,7 +43,8 @@ def cuda_recorder(device: torch.device) -> Recorder:
     All graphs of the recorder share a memory pool, so a graph may overwrite the results of another graph.
     Copy the results right after a replay.
     """
-    pool = torch.cuda.MemPool()  # outlives its graphs; a handle alone ends with the last of them
+    with torch.cuda.device(device):
+        pool = torch.cuda.MemPool()  # outlives its graphs; a handle alone ends with the last of them
 
     def record(run: Callable[[], Any], generator: torch.Generator | None = None) -> Callable[[], Any]:
         with torch.cuda.device(device):
