@@ -79,9 +79,10 @@ def starts_early(device: torch.device) -> bool:
     """Return whether kernels can start early on a device; ``meta`` stands for the current GPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= EARLY_CAPABILITY
+    if device.type == "cpu":  # where kernels are interpreted
+        return False
     gpu: Any = driver.active
-    # On a CPU, kernels are interpreted.
-    return device.type == "meta" and divmod(gpu.get_current_target().arch, 10) >= EARLY_CAPABILITY
+    return divmod(gpu.get_current_target().arch, 10) >= EARLY_CAPABILITY
 
 
 @dataclass(eq=False)
