@@ -319,14 +319,21 @@ def test_a_file_is_refused_before_anything_is_fetched_or_read(visitor, watched, 
             assert (reply.status_code, reply.json()) == (400, {"error": FILE}), (way, key)
 
 
-def test_functions_of_page_events_need_event_data(visitor):
+@pytest.mark.usefixtures("still_works")
+def test_runs_that_a_component_starts_need_event_data_with_possible_settings(visitor):
     config = visitor.http.get("/config").json()
     asked = [entry["id"] for entry in config["dependencies"] if entry["collects_event_data"]]
-    assert asked
-    events = ((None, 400), ("x", 400), ({"address": "k=99"}, 400), ({"address": "k=2"}, 200))
-    for number, (event, status) in product(asked, events):
-        reply = check(visitor.post("run/x", {"data": [], "fn_index": number, "event_data": event}))
-        assert reply.status_code == status
+    assert len(asked) == 3
+    events = ((None, None), ("x", None), ({"address": "k=99"}, False), ({"address": "k=2"}, True))
+    for number, (event, succeeds) in product(asked, events):
+        session = uuid.uuid4().hex
+        body = {"data": visitor.values("run", ENDPOINTS["run"]), "fn_index": number, "event_data": event}
+        reply = check(visitor.post("queue/join", body | {"session_hash": session}))
+        assert reply.status_code == (400 if succeeds is None else 200)
+        if succeeds is not None:
+            [ended] = visitor.outcomes(session, 1).values()
+            assert ended["success"] is succeeds
+            assert succeeds or ended["output"]["error"].startswith("k must be")
 
 
 def test_the_stream_of_an_unknown_session_ends_and_an_answer_is_fetched_once(visitor):

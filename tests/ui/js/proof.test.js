@@ -82,7 +82,7 @@ test("figures are the server's, and unknown ones are dashes", () => {
   assert.equal(words["passes-words"], "model passes reused, 47 computed");
   assert.equal(words["band-words"], "expected by chance: about 0.070, rarely over 0.093");
   const judged = figureWords({ ...SAMPLES, p_value: 0.45 }, { rule: "true-rule", significance: 0.0001 });
-  assert.equal(judged["p-words"], "χ² p-value; below 0.0001 the distributions differ");
+  assert.equal(judged["p-words"], "χ² p-value; below 0.0001, the difference is significant");
   const none = figureWords({ drawn: 0, draws: 10 }, { rule: "accept-everything" });
   assert.deepEqual([none.total_variation, none.alpha, none.passes_saved], ["–", "–", "–"]);
   assert.match(none["alpha-words"], / under this rule$/);
