@@ -177,7 +177,7 @@ def assert_distribution_is_tested(page: Any) -> None:
     assert prove(page, "distribution", "Accepted: no difference beyond chance.") == settings
     assert 1e-4 < proof_figure(page, "p_value") <= 1
     assert page.locator("[data-role=band][data-outside]").count() == 0
-    expect(page.locator("[data-role=p-words]")).to_contain_text("below 0.0001 the distributions differ")
+    expect(page.locator("[data-role=p-words]")).to_contain_text("below 0.0001, the difference is significant")
 
     def bars() -> list[list[int]]:
         return [lane["x"] for lane in page.evaluate(POINTS, "#proof [data-role=chart]").values()]

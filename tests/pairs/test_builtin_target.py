@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -268,7 +269,13 @@ def fetching(command: list[str], cache: Path, index: Index) -> subprocess.Popen[
     program = subprocess.Popen(
         command, cwd=ROOT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     )
-    until(lambda: any(path.stat().st_size for path in cache.glob("*/*.whl") if path.parent not in before))
+
+    def has_begun() -> bool:
+        with suppress(FileNotFoundError):  # a scratch folder ended meanwhile
+            return any(path.stat().st_size for path in cache.glob("*/*.whl") if path.parent not in before)
+        return False
+
+    until(has_begun)
     return program
 
 
