@@ -249,22 +249,25 @@ def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:
     """Return updates for the widgets of ``Controls``, in their order; k may be "auto"."""
-    values: dict[str, Any] = {key: gr.update(value=value) for key, value in settings.items()}
-    if "k" in settings:
-        auto = settings["k"] == AUTO
-        length = {} if auto else {"value": settings["k"]}
-        values |= {"k": gr.update(interactive=not auto, **length), "auto": gr.update(value=auto)}
+    named = _by_widget(settings)
+    values: dict[str, Any] = {key: gr.update(value=value) for key, value in named.items()}
+    if "auto" in named:
+        values["k"] = values.get("k", {}) | gr.update(interactive=not named["auto"])
     return [values.get(name, gr.skip()) for name in Controls._fields]
 
 
 def values_with(base: Mapping[str, Any], parameters: Mapping[str, str], values: Sequence[Any]) -> list[Any]:
     """Return the values of the widgets with the settings ``base`` and those in an address."""
-    settings = {**base, **settings_from(parameters, DEFAULTS.prompt)}
-    if "k" in settings:
-        settings["auto"] = settings["k"] == AUTO
-        if settings["auto"]:
-            del settings["k"]
-    return [settings.get(name, value) for name, value in zip(Controls._fields, values, strict=True)]
+    named = _by_widget({**base, **settings_from(parameters, DEFAULTS.prompt)})
+    return [named.get(name, value) for name, value in zip(Controls._fields, values, strict=True)]
+
+
+def _by_widget(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by the names of their widgets; "auto" has one of its own, next to that of k."""
+    if "k" not in settings:
+        return dict(settings)
+    auto = settings["k"] == AUTO
+    return {key: value for key, value in settings.items() if key != "k" or not auto} | {"auto": auto}
 
 
 def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def wire(
 
     def begin(request: gr.Request) -> list[Any]:
         stops.begin(session_of(request))
-        return [first_line(), *[gr.Button(interactive=False) for _ in starts], gr.Button(interactive=True)]
+        return begun
 
     def settle(running: Dependency) -> None:
         # In Gradio 6, ``then`` runs only after success.
@@ -70,22 +70,17 @@ def wire(
         explained = f"(shown) => [({EXPLAIN})(shown), ...{at_rest}]"
         running.failure(None, shown, [shown, *settled], js=explained, **QUIET)
 
-    resting = [_update(interactive=button is not stop_button) for button in buttons]
-    at_rest = json.dumps(resting + [_update(value=value) for value in after.values()])
-    begun = json.dumps([first_line(), *(_update(interactive=button is stop_button) for button in buttons)])
+    begun = [first_line(), *(gr.update(interactive=button is stop_button) for button in buttons)]
+    resting = [gr.update(interactive=button is not stop_button) for button in buttons]
+    at_rest = json.dumps(resting + [gr.update(value=value) for value in after.values()])
     for index, (button, inputs) in enumerate(starts):
         pressed = button.click(begin, None, [shown, *buttons], **QUIET)
         settle(_queued(pressed.then, endpoint, inputs, shown, values, "private" if index else "public"))
     for component, asked in asking:
-        component.submit(None, None, [shown, *buttons], js=f"() => {begun}", **QUIET)
+        component.submit(None, None, [shown, *buttons], js=f"() => {json.dumps(begun)}", **QUIET)
         own = _with_settings(stops, endpoint, asked)
         settle(_queued(component.submit, own, starts[0][1], shown, None, "private"))
     stop_button.click(_stopper(stops), None, None, **QUIET)
-
-
-def _update(**properties: Any) -> dict[str, Any]:
-    """Return an update of a widget as Gradio's page reads it."""
-    return {"__type__": "update", **properties}
 
 
 def _with_settings(
@@ -142,7 +137,7 @@ def _queued(
         list(inputs),
         shown,
         js=values and f"async (...values) => [...(await ({values})()), values.at(-1)]",
-        api_name=endpoint.__name__ if visibility == "public" else None,
+        api_name=endpoint.__name__,
         api_visibility=visibility,
         preprocess=False,
         concurrency_limit=None,

@@ -1,4 +1,4 @@
-"""What is recorded on a GPU: idle caches, and decisions that the CPU does not see."""
+"""Recordings for a GPU: idle caches serve later runs, and rules read nothing back from the device."""
 
 import gc
 from types import SimpleNamespace

@@ -1,7 +1,6 @@
 """Llama-type models and feature drafts on a GPU, with passes as recorded Triton kernels."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -37,12 +36,8 @@ class GpuExecution(FusedExecution):
     def prepare(self, cache: GpuCache, taps: Sequence[int]) -> None:
         """Record passes with and without logits, before any timing starts."""
         assert len(taps) <= MAX_TAPS
-        # A recording must not refer to ``cache``, or it would never be deleted.
-        own = GpuCache(cache.buffers, cache.capacity)
         for scores in (True, False):
-            if (key := (tuple(taps), scores, self._depth)) not in cache.recordings:
-                self.stack.place(cache, 0, [0])
-                cache.recordings[key] = self.record(partial(self.start, own, 1, taps, scores))
+            self.stack.prepare(cache, self.record, self._depth, taps, scores)
 
     def run(
         self, ids: Tensor, start: int, cache: GpuCache, rows: int, taps: Sequence[int]
@@ -53,20 +48,16 @@ class GpuExecution(FusedExecution):
             scored = max(0, min(len(part), rows - (len(ids) - first - len(part))))
             self.stack.place(cache, start + first, (), len(part))
             cache.buffers.control[IDS : IDS + len(part)].copy_(part)
-            replay = cache.recordings.get((tuple(taps), scored > 0, self._depth))
-            if replay is None:
-                self.start(cache, len(part), taps, scored > 0)
-            else:
-                replay()
+            self.stack.run(cache, self._depth, taps, scored > 0)
             # Copy the results, because the next pass overwrites them.
             logits.append(cache.buffers.logits[len(part) - scored : len(part)].clone())
             if taps:
                 states.append(self.tapped(cache, len(part), taps).clone())
         return torch.cat(logits), torch.cat(states) if states else None
 
-    def start(self, cache: GpuCache, rows: int, taps: Sequence[int], scores: bool = True) -> Tensor:
+    def start(self, cache: GpuCache, rows: int, taps: Sequence[int]) -> Tensor:
         """Start a pass over the ids in ``cache``; return where its logits will be. It can be recorded."""
-        self.stack.launch(cache, depth=self._depth, taps=tuple(taps), scores=scores)
+        self.stack.launch(cache, depth=self._depth, taps=taps)
         return cache.buffers.logits[:rows]
 
     @staticmethod

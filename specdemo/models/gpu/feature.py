@@ -1,15 +1,11 @@
 """A feature draft on a GPU, with a step as recorded Triton kernels."""
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.gpu.recording import Recorder, cuda_recorder
 from specdemo.models.gpu.stack import IDS, ROWS, GpuCache, GpuStack
-
-STEP = (), True, None  # the key of the recorded step: no taps, with logits, all layers
 
 
 class GpuFeatureRuntime:
@@ -40,12 +36,8 @@ class GpuFeatureRuntime:
     def prepare(self, capacity: int) -> None:
         """Open the cache and record a step, before a run's timing starts."""
         self.begin(capacity)
-        if STEP not in self.cache.recordings:
-            record = self._record or cuda_recorder(self.device)
-            # The recording must not refer to the borrowed cache, or that would never be deleted.
-            own = GpuCache(self.cache.buffers, capacity)
-            self.stack.place(own, 0, [0])
-            self.cache.recordings[STEP] = record(partial(self.stack.launch, own))
+        if not self.cache.recordings:
+            self.stack.prepare(self.cache, self._record or cuda_recorder(self.device))
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -60,11 +52,7 @@ class GpuFeatureRuntime:
         self.stack.place(self.cache, self.length, (), count)
         buffers.control[IDS : IDS + count].copy_(ids)
         buffers.given[:count].copy_(states)
-        replay = self.cache.recordings.get(STEP)
-        if replay is None:
-            self.stack.launch(self.cache)
-        else:
-            replay()
+        self.stack.run(self.cache)
         self.length += count
         # Copy the results, because the next step overwrites them.
         return buffers.states[count - 1 : count].clone(), buffers.logits[count - 1].clone()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from triton.runtime import driver
 
 from specdemo.models.gpu import kernels
 from specdemo.models.gpu.kernels import CONTROL_SIZE, Buffers, Shape, Tile, Weights
-from specdemo.models.gpu.recording import IdleCaches
+from specdemo.models.gpu.recording import IdleCaches, Recorder
 
 ROWS = kernels.ROWS.value  # maximum number of rows of a pass
 CACHE_LINE = kernels.CACHE_LINE.value
@@ -206,6 +207,32 @@ class GpuStack:
                 self._start(kernels.down, states, layer, norm, tap, w, b, s)
             if scores:
                 self._start(kernels.head, s.head_tiles, step, w, b, s)
+
+    def prepare(
+        self,
+        cache: GpuCache,
+        record: Recorder,
+        depth: int | None = None,
+        taps: Sequence[int] = (),
+        scores: bool = True,
+    ) -> None:
+        """Record a pass that :meth:`run` replays, before any timing starts; see :meth:`launch`."""
+        key = tuple(taps), scores, depth
+        if key not in cache.recordings:
+            # A recording must not refer to ``cache``, or it would never be deleted.
+            own = GpuCache(cache.buffers, cache.capacity)
+            self.place(own, 0, [0])
+            cache.recordings[key] = record(partial(self.launch, own, -1, depth, taps, scores))
+
+    def run(
+        self, cache: GpuCache, depth: int | None = None, taps: Sequence[int] = (), scores: bool = True
+    ) -> None:
+        """Replay a recorded pass, or start its kernels one by one."""
+        key = tuple(taps), scores, depth
+        if key in cache.recordings:
+            cache.recordings[key]()
+        else:
+            self.launch(cache, -1, depth, taps, scores)
 
     def advance(self, cache: GpuCache, step: int, best: bool) -> None:
         """Make draft token ``step`` the input of the next step: the most likely one if ``best``, else

@@ -167,6 +167,11 @@ export function cueRun() {
   run.addEventListener("click", () => delete run.dataset.cued, { once: true });
 }
 
+/** Start a run with the settings `address`, the query of a link, unless one is running; `trigger` is a component's. */
+export function startRun(trigger, address) {
+  if (!document.querySelector("#run:disabled")) trigger("submit", { address });
+}
+
 let held = null; // the settings in the widgets; null if the widgets have not changed yet
 
 /** Keep the values of the widgets `names` for a reload, which Gradio also causes after the connection was lost. */

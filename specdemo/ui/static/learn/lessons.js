@@ -1,7 +1,7 @@
 // The lessons. One is shown at a time, with buttons that play a recording or start a run. The quiz is in quiz.js.
 
 import { button, element, recall, remember, write } from "../common/dom.js";
-import { leadsToLessons, noteLesson, settingsOf } from "../common/page.js";
+import { leadsToLessons, noteLesson, settingsOf, startRun } from "../common/page.js";
 import { showProof } from "../proof/proof.js";
 import { rateWords } from "./rates.js";
 import { EXAMPLE, EXAMPLE_U, overlapFigure } from "../stage/overlap.js";
@@ -16,7 +16,7 @@ const QUIZ = "quiz";
 /** Called once by the Gradio component. */
 export function mountLessons({ element: host, trigger }) {
   const root = host.querySelector(".sd-learn");
-  const lessons = new Lessons(root, (address) => trigger("submit", { address }));
+  const lessons = new Lessons(root, (address) => startRun(trigger, address));
   if (document.body.classList.contains("sd-copy")) for (const link of root.querySelectorAll("[data-leads=live]")) link.removeAttribute("href");
   root.querySelector("[data-role=class-link]").addEventListener("click", () => trigger("copy"));
   const stop = document.querySelector("#stop");

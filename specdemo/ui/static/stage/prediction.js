@@ -1,7 +1,7 @@
 // The card "Predict the result, then run" before a visitor's first run, and the comparison at its end. A class predicts the same, and the server measures it.
 
 import { element, onDisabled, onSubmit, PHONE_PX, recall, remember, rolesOf, write } from "../common/dom.js";
-import { currentTab, openTab } from "../common/page.js";
+import { currentTab, openTab, startRun } from "../common/page.js";
 import { sum } from "./charts.js";
 import { stageOfPage } from "./stage.js";
 import { SPECULATIVE } from "./trace.js";
@@ -114,7 +114,7 @@ export function estimatedSpeedup(trace, length) {
 
 /** Called once by the Gradio component. */
 export function mountPrediction({ element: host, trigger, settings }) {
-  const run = (length) => trigger("submit", { address: String(new URLSearchParams({ k: length })) });
+  const run = (length) => startRun(trigger, String(new URLSearchParams({ k: length })));
   new Prediction(host.querySelector(".sd-prediction"), settings.asks, run);
 }
 

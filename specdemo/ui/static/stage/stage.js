@@ -9,7 +9,7 @@ import { LaneView } from "./lanes.js";
 import { showLiveLink } from "./live_link.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
 import { Notice, Speaker } from "./notice.js";
-import { CLASS_KEY, heldSettings, keepTabInAddress, mountTab } from "../common/page.js";
+import { CLASS_KEY, heldSettings, keepTabInAddress, mountTab, startRun } from "../common/page.js";
 import { PageKeys, Player, setModelsRun, slowedAt, Transport } from "./player.js";
 import { PassView } from "./pass_view.js";
 import { Plots } from "./plots.js";
@@ -35,7 +35,7 @@ export function mount({ element, props, watch, trigger, base, settings }) {
   stage.source.repeat.addEventListener("click", () => {
     const asked = new URL(linkTo(location.href, stage.trace.start.run, null)).searchParams;
     asked.set("repeats", REPEATS);
-    trigger("submit", { address: String(asked) });
+    startRun(trigger, String(asked));
   });
   const feed = () => stage.feed(props.value ?? "");
   watch("value", feed);
