@@ -108,7 +108,6 @@ def write_pair(folder: Path, pair: Any, quantized: Mapping[int, list[Part]], cap
     the start of the matrix. All other weights are written as they are in memory.
     """
     from specdemo.models.compiled import attention, product, stack
-    from specdemo.models.compiled import whole_pass as fields
 
     assert product.LANES == 4, "numba was imported for another processor"
     stack.MOST_THREADS = MOST_THREADS
@@ -127,16 +126,17 @@ def write_pair(folder: Path, pair: Any, quantized: Mapping[int, list[Part]], cap
             memory.add(tensor)
     lanes = {}
     for lane, cache in caches.items():
-        numbers = memory.moved(cache.fields)
-        numbers[fields.IDS] = memory.place(8 * cache.most)
-        numbers[fields.LOGITS] = memory.place(4 * LINES * numbers[fields.LOGIT_STRIDE])
-        for field, size in {fields.BEST: 8, fields.LARGEST: 4, fields.TOTAL: 4, fields.NEXT: 8}.items():
-            numbers[field] = memory.place(size * LINES)
-        numbers[fields.ID_MAP] = memory.moved([id_map.data_ptr()])[0] if lane == DRAFT else 0
+        names = [name for name, _ in cache.fields._fields_]
+        fields = dict(zip(names, memory.moved(getattr(cache.fields, name) for name in names), strict=True))
+        fields["ids"] = memory.place(8 * cache.most)
+        fields["logits"] = memory.place(4 * LINES * fields["logit_stride"])
+        for name, size in {"best": 8, "largest": 4, "total": 4, "next": 8}.items():
+            fields[name] = memory.place(size * LINES)
+        fields["id_map"] = memory.moved([id_map.data_ptr()])[0] if lane == DRAFT else 0
         model = stacks[LANES_OF_RUN[lane]]
         lanes[lane] = {
-            "at": memory.place(8 * len(numbers)),
-            "fields": numbers,
+            "at": memory.place(8 * len(fields)),
+            "fields": fields,
             "vocabulary": model.output.outputs,
         }
     # 3. Pieces. Addresses inside a table are known only now.
@@ -147,13 +147,10 @@ def write_pair(folder: Path, pair: Any, quantized: Mapping[int, list[Part]], cap
         raw = tensor.contiguous().flatten().view(torch.uint8).numpy()[:, None]
         known = quantized.get(tensor.data_ptr(), [Part(0, RAW, 1, raw)])
         parts += [replace(part, to=to + part.to) for part in known]
-    names = ("IDS", "ROWS", "START", "SCORED", "THREADS", "STEPS", "NEXT", "LOGITS", "LOGIT_STRIDE")
-    names += ("BEST", "LARGEST", "TOTAL", "ID_MAP")
     return {
         "memory": memory.end,
         "pieces": list(_write_pieces(folder, parts)),
         "lanes": lanes,
-        "names": {name: getattr(fields, name) for name in names},
         "rows": stack.MOST_ROWS,
         "lines": LINES,
         "capacity": capacity,

@@ -1,5 +1,6 @@
 """The layers of a model or of a feature draft, and their caches, for compiled passes."""
 
+import ctypes
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from specdemo.models.compiled import whole_pass as fields
 from specdemo.models.compiled.attention import PAIR, QUERIES, attention
 from specdemo.models.compiled.product import BLOCK, LANES, Matrix, padded
+from specdemo.models.compiled.whole_pass import CHUNK, Pass, whole_pass
 from specdemo.models.decisions import Decisions, with_decisions
 from specdemo.records.limits import MAX_K
 
@@ -67,7 +67,7 @@ class StackCache:
     values: Tensor  # shape [layers, texts, kv_heads, capacity, padded head_dim]
     capacity: int  # maximum number of positions
     most: int  # maximum number of rows of a pass
-    fields: NDArray[np.int64]  # the fields of a pass (``whole_pass``) that do not change from pass to pass
+    fields: Pass  # those that do not change from pass to pass are set
     kept: tuple[Tensor, ...]  # the tensors that the fields point to
     written: "WrittenDraft | None" = None  # by the last :meth:`Stack.write`
 
@@ -80,12 +80,12 @@ class Results:
         self._best = np.empty(rows, np.int64)
         self._numbers = np.empty((2, rows), np.float32)  # the largest logits, and the sums
 
-    def place(self, c: NDArray[np.int64], row: int) -> None:
+    def place(self, c: Pass, row: int) -> None:
         """Let a pass write its first row of logits to ``row``."""
         largest = self._numbers.ctypes.data + 4 * row
-        c[fields.LOGITS] = self.logits.data_ptr() + 4 * row * self.logits.shape[1]
-        c[fields.BEST] = self._best.ctypes.data + 8 * row
-        c[fields.LARGEST], c[fields.TOTAL] = largest, largest + 4 * self._numbers.shape[1]
+        c.logits = self.logits.data_ptr() + 4 * row * self.logits.shape[1]
+        c.best = self._best.ctypes.data + 8 * row
+        c.largest, c.total = largest, largest + 4 * self._numbers.shape[1]
 
     def decisions(self, rows: int) -> Decisions:
         return Decisions(self._best[:rows].tolist(), *self._numbers[:, :rows].tolist())
@@ -162,41 +162,38 @@ class Stack:
         most, mlp = max(MOST_ROWS, texts * (MAX_K + 1)), padded(mlp)
         low = padded(self._screen.down.outputs) if self._screen else 0
         stride = padded(self.output.outputs)
-        chunks = padded(stride, fields.CHUNK) // fields.CHUNK
+        chunks = padded(stride, CHUNK) // CHUNK
         shared = {
-            fields.STATES: width, fields.CHANGE: width, fields.PAIRS: width,
-            fields.PROJECTED: padded((heads + 2 * kv_heads) * d, BLOCK), fields.QUERY: heads * d,
-            fields.CONTEXT: padded(heads * d), fields.GATE: mlp, fields.UP: mlp, fields.LOW: low,
-            fields.SCREENED: chunks, fields.TOPS: chunks, fields.SUMS: chunks,
+            "states": width, "change": width, "pairs": width,
+            "projected": padded((heads + 2 * kv_heads) * d, BLOCK), "query": heads * d,
+            "context": padded(heads * d), "gate": mlp, "up": mlp, "low": low,
+            "screened": chunks, "tops": chunks, "sums": chunks,
         }  # fmt: skip
-        own = {
-            fields.NORMED: most * 2 * width,
-            fields.SCORES: QUERIES * positions, fields.MIXED: QUERIES * value_width,
-        }  # fmt: skip
+        own = {"normed": most * 2 * width, "scores": QUERIES * positions, "mixed": QUERIES * value_width}
         own_size = padded(sum(own.values()))
         memory = torch.zeros(most * sum(shared.values()) + MOST_THREADS * own_size + len(shared) * LANES)
-        c = np.zeros(fields.FIELDS, np.int64)
+        c = Pass()
         place = memory.data_ptr()
         for name, size in shared.items():
-            c[name] = place
+            setattr(c, name, place)
             place += 4 * padded(most * size)
-        c[fields.OWN], c[fields.OWN_BYTES] = place, 4 * own_size
+        c.own, c.own_bytes = place, 4 * own_size
         offset = 0
         for name, size in own.items():
-            c[name] = offset
+            setattr(c, name, offset)
             offset += 4 * size
-        c[fields.TEXTS], c[fields.LAYERS], c[fields.ATTENTION] = texts, layers, attention.compile()
-        c[fields.SIZE], c[fields.WIDTH] = hidden, width
-        c[fields.HEADS], c[fields.KV_HEADS], c[fields.HEAD_DIM], c[fields.MLP] = heads, kv_heads, d, mlp
-        c[fields.TABLE], c[fields.NORM] = self._table.data_ptr(), self._norm.data_ptr()
-        c[fields.EMBEDDING], c[fields.OUTPUT] = self.embedding.address, self.output.address
-        c[fields.SETTINGS] = self._settings.data_ptr()
-        c[fields.SCREEN] = self._screens.data_ptr() if self._screen else 0
-        c[fields.PAIR_NORM] = 0 if self._pair_norm is None else self._pair_norm.data_ptr()
-        c[fields.KEYS], c[fields.VALUES] = keys.data_ptr(), values.data_ptr()
-        c[fields.CAPACITY], c[fields.VALUE_WIDTH] = positions, value_width
-        c[fields.COS], c[fields.SIN] = cos.data_ptr(), sin.data_ptr()
-        c[fields.LOGIT_STRIDE], c[fields.OUTPUTS] = stride, self.output.outputs
+        c.texts, c.layers, c.attention = texts, layers, attention.compile()
+        c.size, c.width = hidden, width
+        c.heads, c.kv_heads, c.head_dim, c.mlp = heads, kv_heads, d, mlp
+        c.table, c.norm = self._table.data_ptr(), self._norm.data_ptr()
+        c.embedding, c.output = self.embedding.address, self.output.address
+        c.settings = self._settings.data_ptr()
+        c.screen = self._screens.data_ptr() if self._screen else 0
+        c.pair_norm = 0 if self._pair_norm is None else self._pair_norm.data_ptr()
+        c.keys, c.values = keys.data_ptr(), values.data_ptr()
+        c.capacity, c.value_width = positions, value_width
+        c.cos, c.sin = cos.data_ptr(), sin.data_ptr()
+        c.logit_stride, c.outputs = stride, self.output.outputs
         return StackCache(keys, values, capacity, most, c, (memory, cos, sin))
 
     def run(
@@ -226,25 +223,24 @@ class Stack:
         size, at_once = self.sizes.hidden, cache.most // texts
         assert texts == 1 or n <= at_once, "the rows of several texts are in order only within one pass"
         c = cache.fields
-        results = Results(scored, int(c[fields.LOGIT_STRIDE]))
+        results = Results(scored, c.logit_stride)
         tapped = torch.empty(len(ids), len(taps) * size) if taps else None
         last = torch.empty(1, size) if given is not None else None
-        c[fields.TAPS] = len(taps)
+        c.taps = len(taps)
         if taps:
-            c[fields.TAP_PLACES] = self._tap_places(tuple(taps)).data_ptr()
+            c.tap_places = self._tap_places(tuple(taps)).data_ptr()
         for first in range(0, n, at_once):
             rows = min(at_once, n - first)
             part = slice(first, first + rows)
             own_ids = (ids[part] if texts == 1 else ids).contiguous()
             own_given = None if given is None else given[part].contiguous()
             wanted = max(0, min(texts * rows, scored - texts * (n - first - rows)))
-            c[fields.STEPS], c[fields.NEXT] = 1, 0
-            c[fields.IDS], c[fields.ROWS], c[fields.START] = own_ids.data_ptr(), rows, start + first
-            c[fields.SCORED] = wanted
+            c.steps, c.next = 1, 0
+            c.ids, c.rows, c.start, c.scored = own_ids.data_ptr(), rows, start + first, wanted
             results.place(c, scored - texts * (n - first - rows) - wanted)
-            c[fields.GIVEN] = 0 if own_given is None else own_given.data_ptr()
-            c[fields.LAST] = 0 if last is None else last.data_ptr()
-            c[fields.TAPPED] = 0 if tapped is None else tapped[first:].data_ptr()
+            c.given = 0 if own_given is None else own_given.data_ptr()
+            c.last = 0 if last is None else last.data_ptr()
+            c.tapped = 0 if tapped is None else tapped[first:].data_ptr()
             self._start(c, threads, depth)
         logits = with_decisions(results.logits[:, : self.output.outputs], results.decisions(scored))
         return Scores(logits, tapped, last)
@@ -277,19 +273,18 @@ class Stack:
         self._check(cache, ids, start, n + steps - 1)
         assert n <= cache.most, "the ids of a draft's first step are one pass"
         if cache.written is None:
-            width = int(c[fields.LOGIT_STRIDE])
-            cache.written = WrittenDraft(width, self.output.outputs, self.sizes.hidden)
+            cache.written = WrittenDraft(c.logit_stride, self.output.outputs, self.sizes.hidden)
         written, following = cache.written, cache.written.ids[-1].data_ptr() + 8 * first
-        c[fields.TAPS] = c[fields.TAPPED] = 0
-        c[fields.STEPS], c[fields.NEXT] = steps, following
-        c[fields.ID_MAP] = 0 if id_map is None else id_map.data_ptr()
-        c[fields.IDS] = following - 8 if first else ids.data_ptr()
-        c[fields.ROWS], c[fields.START], c[fields.SCORED] = n, start, 1
-        c[fields.GIVEN] = c[fields.LAST] = 0
+        c.taps = c.tapped = 0
+        c.steps, c.next = steps, following
+        c.id_map = 0 if id_map is None else id_map.data_ptr()
+        c.ids = following - 8 if first else ids.data_ptr()
+        c.rows, c.start, c.scored = n, start, 1
+        c.given = c.last = 0
         if self._pair_norm is not None:
             states = written.last if first else given
             assert states is not None, "the first step of a feature draft reads given states"
-            c[fields.GIVEN], c[fields.LAST] = states.data_ptr(), written.last.data_ptr()
+            c.given, c.last = states.data_ptr(), written.last.data_ptr()
         written.results.place(c, first)
         self._start(c, threads, depth)
         total = first + steps
@@ -303,10 +298,10 @@ class Stack:
         if known and not 0 <= min(known) <= max(known) < self.embedding.outputs:
             raise IndexError(f"ids from {min(known)} to {max(known)} of {self.embedding.outputs}")
 
-    def _start(self, c: NDArray[np.int64], threads: int, depth: int | None) -> None:
-        c[fields.THREADS] = min(threads, MOST_THREADS)
-        c[fields.LAYERS] = len(self.layers) if depth is None else depth
-        fields.whole_pass.run(c.ctypes.data, int(c[fields.THREADS]))
+    def _start(self, c: Pass, threads: int, depth: int | None) -> None:
+        c.threads = min(threads, MOST_THREADS)
+        c.layers = len(self.layers) if depth is None else depth
+        whole_pass.run(ctypes.addressof(c), c.threads)
 
     def _tap_places(self, taps: tuple[int, ...]) -> Tensor:
         if taps not in self._taps:

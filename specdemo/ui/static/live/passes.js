@@ -44,15 +44,13 @@ export class Passes {
     this.words = new Int32Array(memory.buffer, plan.control, 2); // the signal, and the address of the pass's fields
     this.lanes = {};
     for (const [name, { at, fields, vocabulary }] of Object.entries(plan.lanes)) {
-      const numbers = new BigInt64Array(memory.buffer, at, fields.length);
-      const all = fields.map(BigInt);
-      const { IDS, NEXT, ID_MAP, LOGITS, LOGIT_STRIDE, BEST, LARGEST, TOTAL } = plan.names;
-      const longs = (field, count) => new BigInt64Array(memory.buffer, fields[field], count);
-      const floats = (field) => new Float32Array(memory.buffer, fields[field], plan.lines);
-      const logits = (row) => new Float32Array(memory.buffer, fields[LOGITS] + 4 * row * fields[LOGIT_STRIDE], vocabulary);
-      const results = { written: longs(NEXT, plan.lines), best: longs(BEST, plan.lines), largest: floats(LARGEST), total: floats(TOTAL) };
-      const idMap = fields[ID_MAP] && longs(ID_MAP, vocabulary);
-      this.lanes[name] = { at, numbers, all, ids: longs(IDS, plan.rows), logits, idMap, ...results };
+      const { ids, next, id_map, logits: first, logit_stride: stride, best, largest, total } = fields;
+      const longs = (place, count) => new BigInt64Array(memory.buffer, place, count);
+      const floats = (place) => new Float32Array(memory.buffer, place, plan.lines);
+      const logits = (row) => new Float32Array(memory.buffer, first + 4 * row * stride, vocabulary);
+      const results = { written: longs(next, plan.lines), best: longs(best, plan.lines), largest: floats(largest), total: floats(total) };
+      const numbers = longs(at, Object.keys(fields).length);
+      this.lanes[name] = { at, fields, numbers, ids: longs(ids, plan.rows), logits, idMap: id_map && longs(id_map, vocabulary), ...results };
     }
   }
 
@@ -61,15 +59,12 @@ export class Passes {
    * the best token of the last row is the input of the next pass, and so on; `written` has these tokens.
    */
   run(lane, ids, start, scored, { steps = 0, threads = this.threads } = {}) {
-    const { at, numbers, all, ids: place } = this.lanes[lane];
+    const { at, fields, numbers, ids: place } = this.lanes[lane];
     const end = start + ids.length + Math.max(0, steps - 1);
     if (end > this.plan.capacity) throw new Error(`positions up to ${end} of ${this.plan.capacity}`);
-    const { ROWS, START, SCORED, THREADS, STEPS, NEXT } = this.plan.names;
-    numbers.set(all); // a pass with steps changes them
-    if (!steps) numbers[NEXT] = 0n;
     ids.forEach((id, index) => (place[index] = BigInt(id)));
-    const given = [[ROWS, ids.length], [START, start], [SCORED, scored], [THREADS, threads], [STEPS, Math.max(1, steps)]];
-    for (const [field, value] of given) numbers[field] = BigInt(value);
+    const own = { rows: ids.length, start, scored, threads, steps: Math.max(1, steps), next: steps && fields.next };
+    numbers.set(Object.values({ ...fields, ...own }).map(BigInt)); // all, because a pass with steps changes some
     this.exports.set_team(threads);
     if (threads > 1) {
       Atomics.store(this.words, 1, at);
