@@ -73,7 +73,7 @@ class Bench:
             save_bench(self._out, facts, self._settings, self._rows, summary_of(self._rows))
 
     def table(self) -> str:
-        """Return the summary as text for a terminal: per setting, an overall line and one per category."""
+        """Return the lines of :func:`summary_of` as a table for a terminal."""
         head = f"{'drafter':<15}{'k':>5}{'T':>5}  {'category':<12}{'n':>3}{'speedup':>9}{'quartiles':>13}"
         head += f"{'α':>7}{'τ':>7}{'tok/s':>8}{'baseline':>10}  identical"
         return "\n".join([head, *map(_table_line, summary_of(self._rows))])

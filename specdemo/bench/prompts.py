@@ -1,12 +1,13 @@
 """Prompt files, the built-in prompts, and the settings of a bench. This module does not import torch."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from specdemo.asset_paths import PROMPTS
-from specdemo.records.limits import UserError, parse_config, reason_of
+from specdemo.records.limits import UserError, parse_config, reason_of, show
 from specdemo.records.trace import Mode, RunConfig
 
 MAX_BYTES = 100_000_000
@@ -84,8 +85,9 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
             f"{path} contains no prompts; write one JSON object per line, with the keys id, category, mode "
             "(chat or raw) and prompt."
         )
-    if len({prompt.id for prompt in prompts}) < len(prompts):
-        raise UserError(f"Two prompts in {path} have the same id; give each prompt an id of its own.")
+    (name, uses), *_ = Counter(prompt.id for prompt in prompts).most_common(1)
+    if uses > 1:
+        raise UserError(f"The id {show(name)} occurs {uses} times in {path}; give each prompt its own id.")
     if limit is not None and limit < 1:
         raise UserError(f"--limit must be at least 1, got {limit}.")
     if limit is None or limit >= len(prompts):

@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, help="port to listen on (default: the first free one from 7860)")
     root = "path of the page behind a proxy, such as /specdemo"
     add("--root-path", default=os.environ.get("GRADIO_ROOT_PATH", ""), help=root)
-    add("--trust-proxy", help="addresses of trusted proxies, separated by commas")
+    add("--trust-proxy", help="addresses or networks of trusted proxies, separated by commas")
     allowed = "additional host names of this page, separated by commas"
     add("--allow-host", default="", help=allowed)
     framers = "sites that may show this page in a frame, separated by commas"
@@ -90,7 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--recalibrate", action="store_true", help=RECALIBRATE)
     waiting = "maximum number of waiting jobs (default: %(default)s)"
     add("--max-waiting", type=int, default=Bounds.max_waiting, help=waiting)
-    seconds = "maximum seconds of one job (default: %(default)s)"
+    seconds = "time limit of a job in seconds, without waiting (default: %(default)s)"
     add("--max-seconds", type=float, default=Bounds.max_seconds, help=seconds)
     add("--only-pair", action="store_true", help="offer only the default pair of models")
     add("--allow-any-model", action="store_true", help="let visitors load models from the Hugging Face hub")

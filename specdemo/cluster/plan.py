@@ -54,7 +54,7 @@ def parse_replicas(text: str, default: str) -> dict[str, ReplicaRange]:
         name, minimum = match["pair"] or default, int(match["minimum"])
         counts = ReplicaRange(minimum, int(match["maximum"] or minimum))
         if name in replicas:
-            raise UserError(f"--replicas must contain each pair once, got {text[:60]!r}.")
+            raise UserError(f"--replicas contains {name} more than once; give each pair one number or range.")
         if not 1 <= counts.minimum <= counts.maximum:
             raise UserError(
                 f"--replicas must be 1 or more, and a range must increase, as in 1..4; got {text[:60]!r}."

@@ -55,10 +55,9 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
 
 
 def residual(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the unnormalized residual distribution max(0, p − q) [V], and its mass Σ (p − q)+ = 1 − Σ min(p,
-    q).
+    """Return the unnormalized residual distribution max(0, p − q) [V] and its sum, 1 − Σ min(p, q).
 
-    If the mass is 0, the distribution is p. Leviathan et al. 2023, section 2.3; Chen et al. 2023, theorem 1.
+    If the sum is 0, the distribution is p. Leviathan et al. 2023, section 2.3; Chen et al. 2023, theorem 1.
     """
     left = (p - q).clamp_min(0)
     mass = left.sum()

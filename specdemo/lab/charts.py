@@ -40,7 +40,7 @@ def theory_chart() -> Themed:
 
     def draw(colours: Palette) -> go.Figure:
         even = curve(
-            "break-even", "1×: as fast", "α %{x:.0%}, k %{y}", {"color": colours.ink, "dash": "dash"}
+            "break-even", "1×: break-even", "α %{x:.0%}, k %{y}", {"color": colours.ink, "dash": "dash"}
         )
         best = curve("best", "best k", "α %{x:.0%}, k %{y}", {"color": colours.corrected, "shape": "hv"})
         ring = {"symbol": "circle-open", "size": 25, "color": colours.ink, "line": {"width": 4}}
@@ -190,7 +190,7 @@ def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
             axis_of("speedup over the target alone", colours), ticksuffix="×", rangemode="tozero"
         )
         figure.update_yaxes(axis_of("", colours), autorange="reversed", showgrid=False)
-        return figure.add_vline(x=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
+        return figure.add_vline(x=1, line=alone_style(colours), name="1×: target alone", showlegend=True)
 
     return themed(draw)
 
@@ -285,7 +285,7 @@ def _panels(
         yaxis=axis_of("", colours) | {"domain": [0.47, 1], "ticksuffix": "×", "rangemode": "tozero"},
         yaxis2=axis_of("", colours) | {"domain": [0, 0.3]} | scale,
     )
-    figure.add_hline(y=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
+    figure.add_hline(y=1, line=alone_style(colours), name="1×: target alone", showlegend=True)
     figure.add_annotation(
         text=below,
         xref="paper",

@@ -37,7 +37,9 @@ class AuditRow(ComparedText):
 
 
 def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop = never) -> Iterator[AuditRow]:
-    """Decode every prompt with both lanes and yield a row for each; ``stop`` drops the current prompt.
+    """Decode every prompt with both lanes and yield a row for each.
+
+    If ``stop`` returns True, the audit ends without a row for the current prompt.
 
     Each prompt's text and mode replace those of ``config``, whose rule is greedy or shared noise.
     """

@@ -242,7 +242,7 @@ def distribution_sentence(result: DistributionResult) -> str:
 def _settings(drawn: int, config: RunConfig) -> str:
     top_k = f", top-k {config.top_k}" if config.top_k else ""
     top_p = f", top-p {config.top_p:g}" if config.top_p < 1 else ""
-    draws = f"{count(drawn, 'draw')} of {count(config.max_new_tokens, 'token')} each way"
+    draws = f"{count(drawn, 'draw')} of {count(config.max_new_tokens, 'token')} per sample"
     return f"{draws} at temperature {config.temperature:g}{top_k}{top_p}"
 
 

@@ -108,9 +108,9 @@ class Hosting:
         if name == self.default[0]:
             return self.sources
         if found := two_models(name):
-            if any(Path(one).exists() for one in found):
+            if folder := next((one for one in found if Path(one).exists()), None):
                 raise UserError(
-                    f"{name} contains a folder of this server; choose models from the Hugging Face hub."
+                    f"{folder} is a file or folder of this server; choose a model from the Hugging Face hub."
                 )
             return self._placed(Sources(*found))
         return self._placed(preset_named(name).sources)

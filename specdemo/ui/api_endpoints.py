@@ -83,10 +83,11 @@ def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterat
     ) -> Iterator[Answer]:
         """Write a text by speculative decoding, race the target model alone, and return text and speedup.
 
-        The text is the target's own with any drafter. In ``totals``: ``speedup`` over the target alone (null
-        until both have written 8 tokens), ``tau`` tokens per target pass, ``alpha_compared`` the acceptance
-        rate of compared draft tokens, ``identical`` whether both wrote the same tokens (null under rejection
-        sampling and block verification, where the two texts are independent draws).
+        The drafter changes neither the text (greedy, shared noise) nor its distribution (rejection, block).
+        In ``totals``: ``speedup`` over the target alone (null until both have written 8 tokens), ``tau``
+        tokens per target pass, ``alpha_compared`` the acceptance rate of compared draft tokens,
+        ``identical`` whether both wrote the same tokens (null under rejection sampling and block
+        verification, where the two texts are independent draws).
 
         Args:
             prompt: Text that the target model answers or continues
@@ -96,7 +97,7 @@ def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterat
             temperature: 0 to 2; 0 is greedy
             rule: Verification rule; by default greedy at temperature 0 and rejection above
             max_new_tokens: Maximum number of new tokens, 1 to 1024
-            seed: Seed of the random draws; repeats the text, except rejection sampling with auto k
+            seed: The same seed repeats the text, except with auto k under rejection and block
             top_k: Draw from this many most likely tokens; 0 is all
             top_p: Draw from the most likely tokens with this total probability; 1 is all
             repeats: Number of runs, 1 to 5; the answer is the run with the median speedup

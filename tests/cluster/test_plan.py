@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
         (" built-in=1..3 , gpt2-xl=1", {"built-in": (1, 3), "gpt2-xl": (1, 1)}),
         *((text, "must be a number") for text in ("", "two", "1...4", "-1")),
         *((text, "must be 1 or more") for text in ("0", "4..1")),
-        ("1,2", "each pair once"),
+        ("1,2", "built-in more than once"),
         ("gpt2-xl=1", "must include the default pair, built-in"),
     ],
 )

@@ -172,8 +172,8 @@ def proof_figure(page: Any, name: str) -> float:
 
 def assert_distribution_is_tested(page: Any) -> None:
     """Draw two samples under the true rule, and two under a wrong rule, which the test must catch."""
-    page.get_by_label("Draws each way").fill("400")
-    settings = "The test compared 400 draws of 5 tokens each way at temperature 1, top-k 2."
+    page.get_by_label("Draws per sample").fill("400")
+    settings = "The test compared 400 draws of 5 tokens per sample at temperature 1, top-k 2."
     assert prove(page, "distribution", "Accepted: no difference beyond chance.") == settings
     assert 1e-4 < proof_figure(page, "p_value") <= 1
     assert page.locator("[data-role=band][data-outside]").count() == 0

@@ -34,7 +34,7 @@ def test_the_distribution_test_prints_counts_and_verdict(capsys):
     assert main(["prove", "--distribution", "60"]) == 0
     captured = capsys.readouterr()
     assert (
-        "No difference in 60 draws of 5 tokens each way at temperature 1, top-k 2: total variation"
+        "No difference in 60 draws of 5 tokens per sample at temperature 1, top-k 2: total variation"
         in captured.out
     )
     assert "identical" not in captured.out and "Drawing continuations" in captured.err

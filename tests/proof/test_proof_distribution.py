@@ -184,7 +184,7 @@ def test_stop_is_checked_before_every_draw_and_keeps_the_samples():
     *_, found = compare_draws(lanes, 1000, lambda: len(lanes.drafted) == 60)
     assert isinstance(found, DistributionResult)
     assert len(lanes.alone) == found.drawn == 60 and found.draws == 1000
-    assert "No difference in 60 draws of 3 tokens each way at temperature" in distribution_sentence(found)
+    assert "No difference in 60 draws of 3 tokens per sample at temperature" in distribution_sentence(found)
     assert list(compare_draws(Recording(), 1000, lambda: True)) == []
 
 

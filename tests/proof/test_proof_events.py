@@ -53,7 +53,7 @@ def test_audit_yields_each_text_and_a_summary(pair, monkeypatch):
 def test_recorded_proof_explains_its_result_as_a_new_one(recording):
     start, *_, end = map(json.loads, recording.read_text(encoding="utf-8").splitlines())
     assert end["reading"] == (READINGS[start["rule"]] if "rule" in start else WHY)
-    settings = "The test compared 2,000 draws of 5 tokens each way at temperature 1, top-k 2."
+    settings = "The test compared 2,000 draws of 5 tokens per sample at temperature 1, top-k 2."
     assert (end["sentence"] == settings) == ("rule" in start)
 
 

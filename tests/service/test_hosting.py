@@ -115,7 +115,7 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     service = host.service(host.offered_pairs())
     for name in (None, "smollm2-1.7b", "some/target, some/draft"):
         assert list(service.events(JobKind.RUN, RUN, never, name))[-1]["type"] == "end"
-    with pytest.raises(UserError, match="contains a folder of this server"):
+    with pytest.raises(UserError, match="is a file or folder of this server"):
         list(service.events(JobKind.RUN, RUN, never, "assets/draft, assets/draft"))
     smollm = preset_named("smollm2-1.7b").target
     named = [("built-in", None), (smollm.name, smollm.revision), ("some/target", None)]

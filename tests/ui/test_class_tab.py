@@ -279,7 +279,7 @@ def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_repla
     click(teacher, "Close voting")
     told(phone).to_contain_text("Voting is closed")
     late.context.set_offline(False)
-    told(late).to_contain_text("Your answer came too late.")
+    told(late).to_contain_text("Your answer was not accepted.")
     for run in (RUN, steady(RUN)):
         service.replayed = run
         click(teacher, "Measure it")

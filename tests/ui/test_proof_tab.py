@@ -156,7 +156,7 @@ def test_the_samples_grow_and_stop_keeps_them(proof_page, service):
     page.wait_for_selector("#prove-distribution:enabled")
     assert page.is_disabled("#proof-stop")
     assert figure(page, "drawn") == 700 and figure(page, "p_value") is not None
-    assert page.inner_text("[data-role=drawn-words]").startswith("draws of 2,000 each way")
+    assert page.inner_text("[data-role=drawn-words]").startswith("of 2,000 draws per sample")
 
 
 @pytest.mark.slow

@@ -296,7 +296,7 @@ class Matrix:
 
 
 def pack(weight: Tensor, bias: Tensor | None = None, parts: int = 1, rounded: bool = False) -> Matrix:
-    """Store a weight [out, in] in the order of a pass; if ``rounded``, in int8 with one scale per output.
+    """Store a weight [out, in] in the order in which a pass reads it; if ``rounded``, in int8 with scales.
 
     The input consists of ``parts`` vectors of equal length, each of which is padded.
     """

@@ -75,7 +75,7 @@ def build_proof(service: RunService, pair: gr.Dropdown) -> Stops:
                     min_width=150,
                     elem_id="proof-prompt",
                 )
-                draws = _number("Draws each way", DRAWS, 1, MAX_DRAWS)
+                draws = _number("Draws per sample", DRAWS, 1, MAX_DRAWS)
                 drawn = _start("Draw and compare", Proof.DISTRIBUTION)
     with gr.Column(elem_id="proof-results"):
         stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="proof-stop")

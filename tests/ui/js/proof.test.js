@@ -78,7 +78,7 @@ test("figures are the server's, and unknown ones are dashes", () => {
   assert.equal(words.p_value, "–");
   assert.match(words["p-words"], /known at the end$/);
   assert.equal(words.passes_saved, "13,899");
-  assert.equal(words["drawn-words"], "draws of 2,000 each way, in 11.4 s");
+  assert.equal(words["drawn-words"], "of 2,000 draws per sample, in 11.4 s");
   assert.equal(words["passes-words"], "model passes reused, 47 computed");
   assert.equal(words["band-words"], "expected by chance: about 0.070, rarely over 0.093");
   const judged = figureWords({ ...SAMPLES, p_value: 0.45 }, { rule: "true-rule", significance: 0.0001 });

@@ -239,7 +239,7 @@ class Asked {
       this.picked = answer;
       this.show(this.question);
     } catch (error) {
-      write(this.status, hasWaited ? `Your answer came too late. ${error.message}` : error.message);
+      write(this.status, hasWaited ? `Your answer was not accepted. ${error.message}` : error.message);
     }
   }
 

@@ -247,7 +247,7 @@ export function bandOf({ total_variation: mark, noise_mean: mean, noise_high: hi
 export function figureWords(event, { rule, significance }) {
   const byRule = rule === "accept-everything" ? " under this rule" : "";
   const { drawn, draws, seconds, passes } = event;
-  const stopped = drawn < draws ? ` of ${thousands(draws)}` : "";
+  const stopped = drawn < draws && `of ${thousands(draws)} draws`;
   return {
     total_variation: decimals(event.total_variation),
     p_value: probability(event.p_value),
@@ -256,7 +256,7 @@ export function figureWords(event, { rule, significance }) {
     passes_saved: thousands(event.passes_saved),
     "p-words": event.p_value === undefined ? "χ² p-value, known at the end" : `χ² p-value; below ${significance}, the difference is significant`,
     "alpha-words": `acceptance rate α${byRule}`,
-    "drawn-words": `draws${stopped} each way${seconds === undefined ? "" : `, in ${seconds.toFixed(1)} s`}`,
+    "drawn-words": `${stopped || "draws"} per sample${seconds === undefined ? "" : `, in ${seconds.toFixed(1)} s`}`,
     "passes-words": `model passes reused${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,
     "band-words": `expected by chance: about ${decimals(event.noise_mean)}, rarely over ${decimals(event.noise_high)}`,
   };
