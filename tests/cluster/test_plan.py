@@ -59,6 +59,7 @@ def test_settings_that_a_cluster_does_not_allow_are_refused(monkeypatch):
         check_settings(parsed(["serve", "--cluster", "auto"]))
 
 
+@pytest.mark.slow
 def test_the_page_s_process_never_imports_ray():
     code = "import sys, app, specdemo.cluster.service, specdemo.cli.bench; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -143,11 +143,16 @@ REASON = "from specdemo.models.compiled.openmp import missing; print(missing())"
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"NUMBA_CPU_NAME": "x86-64-v2"}, "this processor lacks F16C and FMA"),
         ({"NUMBA_CPU_NAME": "ivybridge"}, "this processor lacks FMA"),
-        ({"NUMBA_CPU_NAME": "haswell"}, "None"),
-        ({"NUMBA_CPU_NAME": "bdver2"}, "None"),  # has no AVX2
-        ({"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT is set"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ({"NUMBA_CPU_NAME": "x86-64-v2"}, "this processor lacks F16C and FMA"),
+                ({"NUMBA_CPU_NAME": "haswell"}, "None"),
+                ({"NUMBA_CPU_NAME": "bdver2"}, "None"),  # has no AVX2
+                ({"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT is set"),
+            )
+        ),
     ],
 )
 def test_a_processor_or_setting_without_compiled_code_is_named(settings, reason):

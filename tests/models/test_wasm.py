@@ -19,9 +19,8 @@ SCRIPT = TESTS / "helpers" / "browser_pass.mjs"
 MODULES = STATIC / LIVE
 
 
-@pytest.mark.parametrize(
-    ("kind", "rounded"), [("relaxed", "once"), pytest.param("strict", "twice", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "rounded"), [("relaxed", "once"), ("strict", "twice")])
 def test_a_pass_in_the_browsers_code_gives_the_bits_of_this_programs_pass(kind, rounded, tmp_path):
     program = node()
     if (reason := missing()) is not None:

@@ -279,6 +279,7 @@ def fetching(command: list[str], cache: Path, index: Index) -> subprocess.Popen[
     return program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "ended_by", "status"),
     [
@@ -294,6 +295,7 @@ def test_a_program_that_is_told_to_end_deletes_what_it_has_fetched(cache, index,
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_start_deletes_the_files_of_a_killed_program_but_not_those_of_a_running_one(cache, index):
     killed, (abandoned,) = fetching(FETCH, cache, index), cache.iterdir()
     killed.kill()

@@ -185,6 +185,7 @@ def test_texts_of_another_target_or_with_a_damaged_name_are_refused_and_kept(tmp
     assert named.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_the_command_writes_continues_and_feeds_a_training(small, target, tokenizer, tmp_path, capsys):
     home, out = tmp_path / "target", tmp_path / "text"
     target.save_pretrained(home)

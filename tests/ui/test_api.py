@@ -266,6 +266,7 @@ def tool_call_under_way(url: str) -> Iterator[httpx.Response]:
         yield reply
 
 
+@pytest.mark.slow
 @needs_mcp
 def test_a_tool_call_that_hangs_up_ends_its_run_within_a_round(replay_url, service):
     service.hold_at = 2
@@ -274,6 +275,7 @@ def test_a_tool_call_that_hangs_up_ends_its_run_within_a_round(replay_url, servi
     assert served_at_last(service) <= 3
 
 
+@pytest.mark.slow
 @needs_mcp
 def test_a_tool_call_that_hangs_up_ends_no_other(replay_url, service):
     service.gap_s = 0.05

@@ -118,6 +118,7 @@ def test_health_is_quick_beside_a_client_that_posts(url, post, name):
     assert statuses == {BODIES[name][2]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a job", "a class", "a file"])
 def test_health_is_answered_while_a_large_body_is_checked(url, post, name, monkeypatch):
     begun, answered = threading.Event(), threading.Event()

@@ -151,6 +151,7 @@ def rounds_until(events: list[Event], seconds: float) -> int:
     return sum(end <= seconds for end in itertools.accumulate(times))
 
 
+@pytest.mark.slow
 def test_the_race_shows_steps_and_theme_at_once_and_plotly_waits_for_the_models(open_page, service):
     service.replayed = faster(recorded("shared_noise"), 8)
     count, totals = len(rounds(service.replayed)), service.replayed[-1]["totals"]
@@ -211,6 +212,7 @@ def test_the_race_of_three_lanes_has_room_for_its_lines_and_its_legend_leaves_th
     assert title["right"] < legend["left"]
 
 
+@pytest.mark.slow
 def test_a_new_run_removes_the_tooltip_of_a_chart(open_page, service):
     page = open_page(height=TALL)
     run_to_end(page)
@@ -226,6 +228,7 @@ def test_a_new_run_removes_the_tooltip_of_a_chart(open_page, service):
     service.go_on()
 
 
+@pytest.mark.slow
 def test_charts_below_the_window_are_drawn_before_anybody_scrolls(open_page):
     page = open_page()
     page.wait_for_function(ALL_DRAWN)

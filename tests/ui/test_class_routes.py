@@ -196,6 +196,7 @@ async def test_a_run_that_is_too_long_is_refused_and_the_next_is_shown(url):
         await teacher.tell(BEGIN, part(0, line))
 
 
+@pytest.mark.slow
 @on_loop
 async def test_joins_and_wrong_codes_are_limited_but_not_for_known_students(url):
     elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.9")

@@ -198,6 +198,7 @@ def test_students_follow_run_clock_pace_and_opened_round(room):
     assert clock(phone) > 0
 
 
+@pytest.mark.slow
 def test_the_class_sees_the_teachers_lesson_tab_and_error(room):
     teacher, phone = room.teacher, room.phone
     go(teacher, "learn")
@@ -261,6 +262,7 @@ def test_a_teachers_own_question_from_asking_to_the_summary(room):
     assert "Faster?" in download.value.path().read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_replay(room, service):
     teacher, phone = room.teacher, room.phone
     ask_prepared(teacher, "run-speed")
@@ -299,6 +301,7 @@ def test_the_next_run_is_judged_if_nothing_disturbed_it_and_only_after_its_repla
     asked(teacher).to_contain_text("at 2.15× the speed of the target alone.")
 
 
+@pytest.mark.slow
 def test_a_question_of_the_quiz_is_answered_by_its_measurement_which_can_be_repeated(room, service):
     teacher, phone = room.teacher, room.phone
     service.outcomes = {"cost": (planted(speedup=1.7), planted(speedup=0.9))}
@@ -326,6 +329,7 @@ def test_a_question_of_the_quiz_is_answered_by_its_measurement_which_can_be_repe
     assert service.requests == [{"question": COST}] * 2
 
 
+@pytest.mark.slow
 def test_a_measurement_ends_although_the_teachers_page_is_reloaded_or_gone(room, service, monkeypatch):
     teacher, phone = room.teacher, room.phone
     for name in ("cost", "run-speed"):
@@ -357,6 +361,7 @@ def test_a_measurement_ends_although_the_teachers_page_is_reloaded_or_gone(room,
         click(teacher, "Next question")
 
 
+@pytest.mark.slow
 def test_a_class_goes_on_when_its_teacher_reloads_the_page_on_another_tab(room):
     teacher, phone = room.teacher, room.phone
     go(teacher, "learn")
@@ -374,6 +379,7 @@ def test_a_class_goes_on_when_its_teacher_reloads_the_page_on_another_tab(room):
     expect(phone.locator(".sd-pass")).to_be_in_viewport()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_measured_is_shown_again_after_a_reload_and_its_result_only_after_that(room, service):
     teacher, phone = room.teacher, room.phone
     service.replayed, service.hold_at = steady(RUN), 4
@@ -402,6 +408,7 @@ def test_a_run_that_is_measured_is_shown_again_after_a_reload_and_its_result_onl
     same(teacher, phone)
 
 
+@pytest.mark.slow
 def test_the_class_drafts_during_the_join_screen_and_everybody_sees_the_verdicts(room):
     teacher, phone, keyboard = room.teacher, room.phone, room.keyboard
     teacher.select_option(".sd-class-game select", label="Proverbs")
@@ -542,6 +549,7 @@ def test_the_longest_question_fits_the_projector(teacher):
     assert min(sizes.values()) >= 24, sizes
 
 
+@pytest.mark.slow
 def test_a_student_at_the_teachers_address_finds_a_field_for_the_code(room, open_page):
     page, code = open_page(), room.teacher.text_content(".sd-class-code")
     go(page, "class")
@@ -551,6 +559,7 @@ def test_a_student_at_the_teachers_address_finds_a_field_for_the_code(room, open
     page.wait_for_selector(".sd-student[data-state=following]")
 
 
+@pytest.mark.slow
 def test_a_student_can_look_elsewhere_and_return_and_keeps_the_run_after_the_end(room):
     teacher, phone, keyboard = room.teacher, room.phone, room.keyboard
     show_run(teacher, phone, keyboard)
@@ -580,6 +589,7 @@ def test_a_student_can_look_elsewhere_and_return_and_keeps_the_run_after_the_end
     expect(teacher.locator(".sd-class-chip")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_class_on_the_servers_computer_has_its_address_in_the_network(patient_page, service):
     network = ["http://192.0.2.7:7860", "http://192.0.2.8:7860"]
     routes = class_routes(Rooms(), lambda: network)
@@ -603,6 +613,7 @@ def test_a_class_on_the_servers_computer_has_its_address_in_the_network(patient_
         assert PLAIN.get(asked, headers={"Host": "192.0.2.7"}).json() == {"addresses": []}
 
 
+@pytest.mark.slow
 @in_every_font
 def test_worksheet_and_plans_print_on_a_sheet_each_and_the_answer_key_on_two(open_page, patient_page):
     page = open_page()

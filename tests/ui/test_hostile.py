@@ -98,6 +98,7 @@ def test_a_hostile_trace_and_the_page_saved_from_it_are_inert(open_page, patient
     assert blocked == "blocked" and [text for text in logged if "Content Security Policy" in text]
 
 
+@pytest.mark.slow
 def test_a_hostile_prompt_and_answer_are_only_shown(open_page, service):
     trace = hostile_trace()
     for event in service.replayed:

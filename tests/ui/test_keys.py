@@ -18,6 +18,7 @@ def press_keys(page, *keys: str) -> None:
         page.keyboard.press(key)
 
 
+@pytest.mark.slow
 def test_keys_play_and_step_unless_the_focused_field_or_button_uses_them_or_the_run_is_hidden(played):
     page = played("greedy")
     blur(page)

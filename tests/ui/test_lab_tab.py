@@ -94,6 +94,7 @@ def test_a_sweep_grows_point_by_point_and_is_saved(open_lab, service):
     assert page.locator("[data-start]:disabled").count() == 0
 
 
+@pytest.mark.slow
 def test_a_press_before_the_script_is_there_is_not_lost(open_page, service):
     page, held = open_page(), []
     page.route("**/lab/lab.js", lambda route: held.append(route))
@@ -111,6 +112,7 @@ def test_a_press_before_the_script_is_there_is_not_lost(open_page, service):
     assert page.evaluate("window.isFirst")
 
 
+@pytest.mark.slow
 def test_all_other_tabs_name_a_measurement_as_the_visitors_own(open_lab, service):
     service.hold_at = 2
     page = open_lab()

@@ -44,6 +44,7 @@ def test_lanes_charts_and_the_cards_of_a_round_have_room_in_every_font(open_page
     assert_in_the_window(page, 720, ".sd-microscope", "[data-role=rounds]", ".sd-transport")
 
 
+@pytest.mark.slow
 def test_the_stage_names_its_run_and_keeps_it_until_the_next_one_has_a_token(open_page, service, url):
     page = open_page()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)

@@ -258,6 +258,7 @@ def test_a_live_run_ends_by_a_press_in_the_lesson_or_for_a_recording(open_page, 
     page.wait_for_selector("[data-lane=draft]", state="hidden")
 
 
+@pytest.mark.slow
 def test_after_a_lesson_the_visitor_s_run_still_waits_at_its_pace_and_the_recording_plays_again(
     lesson, service
 ):

@@ -49,6 +49,7 @@ def serving(copy: LiveCopy, root: str = "", service: Any = None) -> Iterator[str
     return served(build_page(service or StandIn(), has_live_copy=True), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("root", ["", "/demo"])
 def test_the_copy_is_served_below_its_path_with_the_headers_for_threads(cache, root):
     copy = LiveCopy()

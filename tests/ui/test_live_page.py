@@ -109,6 +109,7 @@ def test_thousands_of_tokens_a_second_end_right_and_leave_the_page_responsive(op
         assert plain_text(page, lane) == text_of(service.replayed, lane)
 
 
+@pytest.mark.slow
 def test_stop_ends_the_run_within_a_round_and_the_next_run_works(open_page, service):
     service.gap_s = 0.1  # slow enough for every round to be sent at once
     service.hold_at = served = 6

@@ -86,8 +86,9 @@ def test_axe_finds_nothing_serious_in_a_replay_for_other_sites(patient_page, url
     assert_accessible(page, "main", state="in a frame")
 
 
+@pytest.mark.slow
 @in_every_font
-@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_whole_stage_fits_a_small_projector(open_page, service, theme):
     page = open_page(theme=theme)
     run_to_end(page)
@@ -102,6 +103,7 @@ def test_the_whole_stage_fits_a_small_projector(open_page, service, theme):
     assert_above_the_fold(page, *ASKED, SPECULATIVE, ".sd-microscope", "[data-role=rounds]", *CONTROLS)
 
 
+@pytest.mark.slow
 def test_each_status_has_a_cue_of_its_own(played):
     page = played("greedy")
     keys = page.eval_on_selector_all(".sd-key[data-status]", CUES)

@@ -124,6 +124,7 @@ def other_site(tmp_path_factory: Any) -> Iterator[str]:
     server.shutdown()
 
 
+@pytest.mark.slow
 @in_every_font
 def test_another_site_shows_the_player_and_a_replay_that_links_to_the_page(patient_page, url, other_site):
     page = patient_page()
@@ -143,6 +144,7 @@ def test_another_site_shows_the_player_and_a_replay_that_links_to_the_page(patie
     expect(frame.locator(".sd h2").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_another_site_shows_the_whole_page_only_if_allowed_and_a_space_links_to_its_source_code(
     patient_page, url, framed_url, other_site
 ):

@@ -99,6 +99,7 @@ def test_a_page_at_rest_reads_no_clock_and_new_tokens_restyle_little(played, bro
     assert counts and max(counts) < everything / 2, (sorted(counts), everything)
 
 
+@pytest.mark.slow
 def test_figures_and_tokens_follow_the_clock(open_page, service):
     service.replayed = faster(service.replayed, 4)
     page = open_page()
@@ -138,6 +139,7 @@ def test_the_first_divergent_token_is_marked_and_later_ones_set_apart(open_page,
     assert page.locator("[data-lane=baseline] [data-diverged]").count() == 0
 
 
+@pytest.mark.slow
 def test_the_prompt_box_grows_and_an_error_shows_one_sentence_and_keeps_the_prompt(open_page, service):
     page = open_page()
     prompt, run, heights = page.locator("#prompt textarea"), page.locator("#run"), []

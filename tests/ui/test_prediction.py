@@ -78,6 +78,7 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     requested(service, 3)
 
 
+@pytest.mark.slow
 def test_a_comparison_that_other_work_disturbed_is_offered_again(first_visit, service):
     page = first_visit()
     service.replayed = beginning("greedy")
@@ -107,6 +108,7 @@ def test_a_stopped_run_ends_the_comparison(first_visit, service):
     expect(page.locator(LINE)).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_escape_skips_the_card_runs_and_it_never_returns(first_visit, service):
     page = first_visit()
     page.check("#auto input")

@@ -45,6 +45,7 @@ def test_tabs_charts_and_lessons_are_in_the_address_and_back_leads_to_the_one_be
     assert "lesson=cost" in page.url
 
 
+@pytest.mark.slow
 def test_a_reload_shows_the_last_run_labelled_as_such(open_page, service):
     service.replayed = beginning("greedy")
     page = open_page()
@@ -145,6 +146,7 @@ def test_without_storage_the_page_works(open_page):
     page.close()  # no other test can use it
 
 
+@pytest.mark.slow
 def test_a_run_of_a_watched_server_is_not_kept_as_the_last_run(open_page, service):
     service.replayed = watched_events("llama-models.json", "llama-ngram-text-code")
     page = open_page()

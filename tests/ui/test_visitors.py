@@ -99,6 +99,7 @@ def called(visitor: HttpVisitor, **headers: str) -> str:
     return f"/gradio_api/call/run/{reply.json()['event_id']}"
 
 
+@pytest.mark.slow
 def test_unread_calls_leave_room_for_others(hall, visitor):
     unread = [called(visitor, **{"X-Forwarded-For": f"10.0.0.{number}"}) for number in range(25)]
     session = uuid.uuid4().hex
@@ -141,6 +142,7 @@ def test_unread_jobs_end_whether_or_not_they_have_begun_and_a_job_that_is_read_s
         assert not ended["success"] and ended["output"]["error"] == streams.UNREAD
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_impatient")
 def test_a_visitor_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
     monkeypatch.setattr(hall, "payload", "x" * 20_000)

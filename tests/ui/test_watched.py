@@ -1,5 +1,6 @@
 """Runs of watched servers on the stage: what the server reports is shown, the rest is unknown."""
 
+import pytest
 from helpers.visitor import assert_figures, open_round, press, run_to_end, saved
 from helpers.watched_runs import undrafted, watched_events
 
@@ -19,6 +20,7 @@ def help_on_the_run(page):
     return words
 
 
+@pytest.mark.slow
 def test_a_run_of_llama_cpp_marks_rejected_tokens_and_is_saved_as_a_trace(open_page, service, tmp_path):
     llama = service.replayed = watched_events("llama-models.json", "llama-ngram-text-code")
     page = open_page()
@@ -52,6 +54,7 @@ def test_a_run_of_llama_cpp_marks_rejected_tokens_and_is_saved_as_a_trace(open_p
     assert_figures(page, llama[-1]["totals"])
 
 
+@pytest.mark.slow
 def test_other_servers_show_what_they_report(open_page, service):
     page = open_page()
     vllm = service.replayed = watched_events("vllm-models.json", "vllm-chat-mixed-logprobs")
