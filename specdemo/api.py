@@ -5,8 +5,8 @@ from typing import Any
 
 from specdemo.engine.verdicts import top_fives
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.live import LiveRun
 from specdemo.pairs.pair import Pair
+from specdemo.pairs.traced_run import TracedRun
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import Round, Run, RunConfig
 
@@ -42,10 +42,10 @@ def compare(pair: Pair, prompt: str, **settings: Any) -> Run:
         The finished run. ``lanes`` has the rounds of each lane, and ``totals`` has the figures described in
         ``figures.Totals``. ``to_json()`` returns a trace that the page and ``specdemo replay`` can read.
     """
-    live = LiveRun(pair, _config(pair, prompt, settings))
-    for _ in live.events():
+    traced = TracedRun(pair, _config(pair, prompt, settings))
+    for _ in traced.events():
         pass
-    return live.run
+    return traced.run
 
 
 def _config(pair: Pair, prompt: str, settings: dict[str, Any]) -> RunConfig:

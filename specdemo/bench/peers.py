@@ -21,9 +21,9 @@ from specdemo.bench.peer_engines import METHODS, TRANSFORMERS, Contender, PeerMo
 from specdemo.bench.prompts import Prompt, Settings
 from specdemo.charts.palette import THEMES
 from specdemo.models.attention import ATTENTION
-from specdemo.models.draft_files import place_like
 from specdemo.models.layer_views import input_embedding, output_layer
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft
+from specdemo.models.weight_files import place_like
 from specdemo.pairs.builtin_target import builtin_gguf, builtin_target
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.model_loader import DTYPES, ROUNDED, load_causal_lm

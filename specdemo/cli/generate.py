@@ -35,15 +35,15 @@ def run(options: argparse.Namespace) -> int:
     if out:
         require_writable(out)
     check_pair(options, [config.drafter])
-    from specdemo.pairs.live import LiveRun
+    from specdemo.pairs.traced_run import TracedRun
 
-    live = LiveRun(loaded_pair(options), config)
+    traced = TracedRun(loaded_pair(options), config)
     view = TerminalView(sys.stderr if options.json == "-" else sys.stdout)
-    for event in live.events():
+    for event in traced.events():
         view.show(event)
     if options.json == "-":
         utf8_output()
-        print(live.run.to_json())
+        print(traced.run.to_json())
     elif out:
-        write_text(out, live.run.to_json() + "\n")
+        write_text(out, traced.run.to_json() + "\n")
     return 0

@@ -13,9 +13,9 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, Lla
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate
 
 from specdemo.models.attention import grouped_attention, mask_from
-from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
 from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
 from specdemo.models.reduced_draft import Screen, screen_in
+from specdemo.models.weight_files import borrowed_embedding, filled, load_weights, save_weights
 
 if TYPE_CHECKING:  # need Triton
     from specdemo.models.gpu.feature import GpuFeatureRuntime

@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from specdemo.models.draft_files import (
-    borrowed_embedding,
-    filled,
-    load_weights,
-    save_weights,
-    weight_names,
-)
 from specdemo.models.layer_views import (
     config_with_layers,
     input_embedding,
     layers_path,
     output_layer,
+)
+from specdemo.models.weight_files import (
+    borrowed_embedding,
+    filled,
+    load_weights,
+    save_weights,
+    weight_names,
 )
 
 RANK = 128

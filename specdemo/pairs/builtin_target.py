@@ -169,7 +169,7 @@ def convert(gguf: Path, folder: Path, progress: Progress) -> Path:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    from specdemo.models.draft_files import loading_faults
+    from specdemo.models.weight_files import loading_faults
 
     progress("Converting the target model to bf16", 0.86)
     load: Any = AutoModelForCausalLM.from_pretrained

@@ -7,10 +7,10 @@ from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
 from specdemo.models.attention import ATTENTION, UnsupportedAttentionError
-from specdemo.models.draft_files import NAMED
 from specdemo.models.execution import CausalLM
 from specdemo.models.layer_views import input_embedding, output_layer, vocabulary_of
 from specdemo.models.runtime import ModelRuntime, capacity_for
+from specdemo.models.weight_files import NAMED
 from specdemo.records.limits import UserError, first_names, show
 
 PROBE_TOKENS = 32

@@ -11,9 +11,9 @@ import torch
 
 from specdemo.asset_paths import BUILT_IN
 from specdemo.models.compiled.openmp import missing
-from specdemo.models.draft_files import count_parameters
 from specdemo.models.gpu.choice import compile_ahead
 from specdemo.models.reduced_draft import is_reduced_draft
+from specdemo.models.weight_files import count_parameters
 from specdemo.pairs.builtin_target import Progress, mended_target, no_progress
 from specdemo.pairs.cache_folder import cache_folder
 from specdemo.pairs.calibrate import choose_threads

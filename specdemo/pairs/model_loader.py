@@ -19,7 +19,6 @@ from transformers.utils.logging import set_tqdm_hook
 
 from specdemo.models.attention import ATTENTION
 from specdemo.models.compiled.openmp import missing
-from specdemo.models.draft_files import loading_faults
 from specdemo.models.execution import CausalLM, WholeModel
 from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.models.fused_llama import FusedLlama, can_fuse
@@ -33,6 +32,7 @@ from specdemo.models.layer_views import (
 )
 from specdemo.models.n_gram import NGramTable, load_n_gram
 from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
+from specdemo.models.weight_files import loading_faults
 from specdemo.pairs.builtin_target import Progress, no_progress
 from specdemo.pairs.compatible import (
     PLAIN,

@@ -12,8 +12,8 @@ from specdemo.lab.lab_events import lab_events
 from specdemo.lab.lab_request import LabRequest, parse_lab
 from specdemo.lab.points import SWEEPS
 from specdemo.pairs.hardware import return_freed_memory
-from specdemo.pairs.live import LiveRun, calibration_events
 from specdemo.pairs.pair import Pair
+from specdemo.pairs.traced_run import TracedRun, calibration_events
 from specdemo.play.class_drafts import judge_class, parse_class
 from specdemo.play.game import parse_turn, play_turn
 from specdemo.proof.proof_events import proof_events
@@ -81,7 +81,7 @@ class JobSpec(NamedTuple):
 
 
 JOB_SPECS: dict[JobKind, JobSpec] = {
-    JobKind.RUN: JobSpec(parse_config, lambda pair, config, stop: LiveRun(pair, config, stop).events()),
+    JobKind.RUN: JobSpec(parse_config, lambda pair, config, stop: TracedRun(pair, config, stop).events()),
     JobKind.PROVE: JobSpec(parse_proof, proof_events),
     JobKind.PLAY: JobSpec(parse_turn, play_turn),
     JobKind.CLASS: JobSpec(parse_class, judge_class),

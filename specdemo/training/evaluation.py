@@ -9,9 +9,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from specdemo.pairs.live import LiveRun
 from specdemo.pairs.load import assemble_pair
 from specdemo.pairs.sources import NONE, Sources
+from specdemo.pairs.traced_run import TracedRun
 from specdemo.records.drafter_kinds import DRAFT_MODEL, FEATURE_DRAFT, KINDS, N_GRAM
 from specdemo.records.limits import parse_config
 from specdemo.training.budget import StageClock, TrainingPlan
@@ -52,12 +52,12 @@ def evaluate_draft(
         request = {"prompt": prompt.prompt, "mode": mode, "k": K, "max_new_tokens": NEW_TOKENS}
         rounds = itertools.count(0 if found else -MIN_ROUNDS)
         config = parse_config({**request, "drafter": DRAFTER_OF[kind]})
-        live = LiveRun(pair, config, lambda rounds=rounds: next(rounds) >= 0 and clock.expired)
-        for _ in live.events():
+        traced = TracedRun(pair, config, lambda rounds=rounds: next(rounds) >= 0 and clock.expired)
+        for _ in traced.events():
             pass
         if found and clock.expired:
             break
-        totals, calibration = live.run.totals, live.run.calibration
+        totals, calibration = traced.run.totals, traced.run.calibration
         assert calibration is not None
         figures = {name: totals[key] for name, key in FIGURES.items()}
         found.append({**figures, "c": calibration.c, "identical": totals["identical"] is True})

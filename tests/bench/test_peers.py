@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM
 from specdemo.bench.peer_engines import METHODS, Contender, PeerModels, serve
 from specdemo.bench.peers import ALONE, OURS, PeerBench, full_vocabulary, peer_contenders, peer_models
 from specdemo.bench.prompts import Prompt, Settings
-from specdemo.models.draft_files import place_like
 from specdemo.models.reduced_draft import load_draft, save_draft, slice_of_target
+from specdemo.models.weight_files import place_like
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import Sources

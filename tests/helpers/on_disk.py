@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from helpers.tiny import byte_tokenizer, nearby, tiny_llama
 
-from specdemo.pairs.live import LiveRun
 from specdemo.pairs.pair import Pair
+from specdemo.pairs.traced_run import TracedRun
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import Run
 
@@ -40,6 +40,6 @@ def own_text(model: Any, record: Run, tokens: int) -> list[int]:
 def run(pair: Pair, **settings: Any) -> tuple[Run, dict[str, Any]]:
     """Return a finished run of ten tokens, and its last event."""
     settings = {"prompt": "abc", "mode": "raw", "max_new_tokens": 10, "k": 3} | settings
-    live = LiveRun(pair, parse_config(settings))
-    *_, end = live.events()
-    return live.run, end
+    traced = TracedRun(pair, parse_config(settings))
+    *_, end = traced.events()
+    return traced.run, end

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from specdemo import load_pair
 from specdemo.engine.speculate import never
-from specdemo.pairs.live import LiveRun
 from specdemo.pairs.pair import Pair
+from specdemo.pairs.traced_run import TracedRun
 from specdemo.proof.proof_events import proof_events
 from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
@@ -34,11 +34,11 @@ def record_runs(pair: Pair) -> None:
         recorded = trace_file.load(path.read_text("utf-8"))
         if ("threads" in pair.place) != ("threads" in recorded.device):
             continue
-        live = LiveRun(pair, recorded.config)
-        for _ in live.events():
+        traced = TracedRun(pair, recorded.config)
+        for _ in traced.events():
             pass
-        path.write_text(live.run.to_json() + "\n", encoding="utf-8")
-        print(f"{name}: {live.run.totals['speedup']:.2f}×, before {recorded.totals['speedup']:.2f}×")
+        path.write_text(traced.run.to_json() + "\n", encoding="utf-8")
+        print(f"{name}: {traced.run.totals['speedup']:.2f}×, before {recorded.totals['speedup']:.2f}×")
 
 
 def record_proofs(pair: Pair) -> None:

@@ -25,8 +25,8 @@ from specdemo.lab.lab_events import lab_events
 from specdemo.lab.lab_request import LabRequest
 from specdemo.lab.points import ContrastPoint, Point, SweepPoint, ThroughputPoint
 from specdemo.lab.throughput import ROWS
-from specdemo.pairs.live import calibration_events
 from specdemo.pairs.pair import Pair
+from specdemo.pairs.traced_run import calibration_events
 from specdemo.play.class_drafts import ClassRequest, class_judged
 from specdemo.play.game import MODEL, ONE, TurnEvents, TurnRequest
 from specdemo.proof.proof_request import Proof, ProofRequest

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from helpers.tiny import tiny_pair
 
-from specdemo.pairs.live import LiveRun
+from specdemo.pairs.traced_run import TracedRun
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import Rule, Run
 
@@ -24,10 +24,10 @@ def decoded(rule: Rule, eos_id: int | None) -> Run:
     pair.target.generation_config.eos_token_id = eos_id
     temperature = 0 if rule is Rule.GREEDY else 0.8
     raw = {"prompt": PROMPT, "mode": "raw", "max_new_tokens": 24, "rule": rule, "temperature": temperature}
-    live = LiveRun(pair, parse_config({**raw, "draft_alone": True}))
-    for _ in live.events():
+    traced = TracedRun(pair, parse_config({**raw, "draft_alone": True}))
+    for _ in traced.events():
         pass
-    return live.run
+    return traced.run
 
 
 def decode_pieces(pieces: Mapping[int, str], ids: Iterable[int]) -> str:

@@ -19,11 +19,11 @@ from specdemo.models.compiled.linear import CompiledLinear
 from specdemo.models.compiled.llama import CompiledLlama
 from specdemo.models.compiled.product import pack
 from specdemo.models.compiled.whole_pass import CHUNK
-from specdemo.models.draft_files import quantize_rows
 from specdemo.models.feature_draft import FeatureDraft, FeatureRuntime, feature_draft_for
 from specdemo.models.layer_views import first_layers, hidden_states
 from specdemo.models.reduced_draft import ReducedHeadDraft, fit_screen, slice_of_target
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
+from specdemo.models.weight_files import quantize_rows
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 STORED = (*DTYPES, "int8")

@@ -8,19 +8,19 @@ from specdemo.asset_paths import BUILT_IN_DRAFT, BUILT_IN_FEATURE_DRAFT, BUILT_I
 from specdemo.bench.prompts import builtin_prompts
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.live import LiveRun
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.model_loader import DTYPES
 from specdemo.pairs.sources import Sources
+from specdemo.pairs.traced_run import TracedRun
 from specdemo.records.figures import first_difference
 from specdemo.records.limits import AUTO_PRECISION, UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, RunConfig
 
 
 def run(pair, **request):
-    live = LiveRun(pair, parse_config(request))
-    *_, end = live.events()
-    return live.run, end
+    traced = TracedRun(pair, parse_config(request))
+    *_, end = traced.events()
+    return traced.run, end
 
 
 def check_sameness(record, end):

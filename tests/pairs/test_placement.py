@@ -26,10 +26,10 @@ from specdemo.engine.rules import RejectionRule
 from specdemo.lab.throughput import measure_batches
 from specdemo.models.attention import ATTENTION
 from specdemo.models.compiled.llama import CompiledLlama
-from specdemo.models.draft_files import count_parameters
 from specdemo.models.execution import PlainExecution
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
+from specdemo.models.weight_files import count_parameters
 from specdemo.pairs import load as models
 from specdemo.pairs import model_loader
 from specdemo.pairs.calibrate import PassCosts

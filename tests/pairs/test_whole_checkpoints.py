@@ -13,9 +13,9 @@ from helpers.tiny import byte_tokenizer, tiny_llama
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from specdemo.models.draft_files import SCALE
 from specdemo.models.feature_draft import CONFIG_FILE, feature_draft_for, save_feature_draft
 from specdemo.models.reduced_draft import save_draft, slice_of_target
+from specdemo.models.weight_files import SCALE
 from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError

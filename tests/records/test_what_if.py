@@ -5,7 +5,7 @@ from helpers.tiny import tiny_pair
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdemo.pairs.live import LiveRun
+from specdemo.pairs.traced_run import TracedRun
 from specdemo.records import recordings
 from specdemo.records.figures import Totals, fold
 from specdemo.records.limits import parse_config
@@ -50,10 +50,10 @@ def test_real_runs_with_another_draft_length_are_within_the_bounds(rule):
     def decoded(k: int) -> Run:
         temperature = 0.0 if rule is Rule.GREEDY else 0.8
         raw = {"prompt": "Ada", "mode": "raw", "max_new_tokens": 32, "rule": rule, "temperature": temperature}
-        live = LiveRun(tiny_pair(), parse_config({**raw, "k": k, "baseline": False}))
-        for _ in live.events():
+        traced = TracedRun(tiny_pair(), parse_config({**raw, "k": k, "baseline": False}))
+        for _ in traced.events():
             pass
-        return live.run
+        return traced.run
 
     run = decoded(4)
     assert 0 < (totals_of(run).alpha_compared or 0) < 1

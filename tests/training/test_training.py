@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers.tiny_training import KilledError, killed_at, train
 
-from specdemo.models.draft_files import load_weights
+from specdemo.models.weight_files import load_weights
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import NONE, Sources
 from specdemo.training import budget, evaluation, stages
@@ -98,14 +98,14 @@ class Machine:
         monkeypatch.setattr(stages, "now", lambda: self.time)
         monkeypatch.setattr(SampledBatch, "sample", self.slow("writing", SampledBatch.sample))
         monkeypatch.setattr(distil_module, "train_step", self.slow("training", distil_module.train_step))
-        events = evaluation.LiveRun.events
+        events = evaluation.TracedRun.events
 
         def slow_events(run):
             for event in events(run):
                 self.work("evaluation")
                 yield event
 
-        monkeypatch.setattr(evaluation.LiveRun, "events", slow_events)
+        monkeypatch.setattr(evaluation.TracedRun, "events", slow_events)
 
     def work(self, stage):
         self.time += STEP_SECONDS[stage]

@@ -10,8 +10,8 @@ import torch
 from helpers.tiny_training import train
 from safetensors import SafetensorError
 
-from specdemo.models import draft_files
-from specdemo.models.draft_files import load_weights, save_weights
+from specdemo.models import weight_files
+from specdemo.models.weight_files import load_weights, save_weights
 from specdemo.records.limits import UserError
 from specdemo.training import stages
 from specdemo.training.budget import TrainingPlan, save_plan
@@ -98,7 +98,7 @@ def test_a_full_disk_keeps_the_weights_of_an_earlier_training(tmp_path, monkeypa
         (Path(folder) / "model-00001-of-00002.safetensors").write_bytes(b"cut")
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(draft_files, "save_torch_state_dict", failing)
+    monkeypatch.setattr(weight_files, "save_torch_state_dict", failing)
     with pytest.raises(UserError, match=r"Cannot write .*No space left on device"):
         save_weights({"norm": torch.zeros(4)}, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]

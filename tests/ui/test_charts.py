@@ -21,8 +21,8 @@ ENTROPY = PLACES.replace("position", "entropy")
 ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 7"
 NOTES = """() => document.querySelector('[data-plot=speedup]').layout.annotations
     .filter(note => note.visible).map(note => note.text)"""
-LAYER = "() => ({ ...document.querySelector('.sd-live-layer').dataset })"
-SETTLED = "() => document.querySelector('.sd-live-layer').hidden"
+LAYER = "() => ({ ...document.querySelector('.sd-chart-canvas').dataset })"
+SETTLED = "() => document.querySelector('.sd-chart-canvas').hidden"
 AXES = """() => { const { layout } = document.querySelector('[data-plot=race]');
     return [layout.title.text, layout.xaxis.range, layout.xaxis.title.text, layout.yaxis.range[0]]; }"""
 LABELS = """() => [...document.querySelectorAll('[data-plot=race] .ytick text')]
@@ -30,8 +30,8 @@ LABELS = """() => [...document.querySelectorAll('[data-plot=race] .ytick text')]
 DRAWN = "() => document.querySelector('[data-plot=race]').data[0].y"
 MARGINS = """() => { const { _fullLayout: full, layout } = document.querySelector('[data-plot=race]');
     const { l, r, t, b } = full._size; return [{ l, r, t, b }, layout.margin]; }"""
-ROUNDS = "() => Number(document.querySelector('.sd-live-layer').dataset.rounds)"
-PIXEL = """() => [...document.querySelector('.sd-live-layer').getContext('2d')
+ROUNDS = "() => Number(document.querySelector('.sd-chart-canvas').dataset.rounds)"
+PIXEL = """() => [...document.querySelector('.sd-chart-canvas').getContext('2d')
     .getImageData(2, 90, 1, 1).data]"""
 PARTS = """() => ['.gtitle', '.legend', '.gridlayer']
     .map(part => document.querySelector(`[data-plot=race] ${part}`).getBoundingClientRect().toJSON())"""

@@ -106,7 +106,7 @@ def test_each_pace_has_its_label_and_the_last_one_is_remembered(open_page):
 
 SHOWN = """() => ({
     passes: Number(document.querySelector('[data-lane=speculative] .sd-passes b').textContent),
-    chart: Number(document.querySelector('.sd-live-layer').dataset.rounds),
+    chart: Number(document.querySelector('.sd-chart-canvas').dataset.rounds),
     clock: Number(document.querySelector('[data-role=scrub]').value),
     ended: document.querySelector('.sd').dataset.state === 'ended' })"""
 STRIP = """count => {

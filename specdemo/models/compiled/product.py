@@ -32,7 +32,7 @@ from specdemo.models.compiled.vectors import (
     integer,
     longs,
 )
-from specdemo.models.draft_files import quantize_rows
+from specdemo.models.weight_files import quantize_rows
 
 BLOCK = 4  # number of outputs whose weights are interleaved
 # Maximum number of rows per block: their sums fill the registers.

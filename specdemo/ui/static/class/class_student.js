@@ -1,6 +1,6 @@
 // A student's page: joins a class, shows what the teacher shows, answers questions and writes drafts.
 
-import { ClassLine } from "./class_line.js";
+import { ClassConnection } from "./class_connection.js";
 import { TeachersView } from "./class_relay.js";
 import { answerList, answerWords, gameResults, numberIn, resultWords } from "./class_results.js";
 import { button, comeIntoView, element, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
@@ -70,7 +70,7 @@ class StudentPage {
 
   async join(code) {
     this.roles.code.textContent = `· class ${code}`;
-    this.line = new ClassLine(this.address("specdemo-class", code), {
+    this.line = new ClassConnection(this.address("specdemo-class", code), {
       onMessage: (message) => this.take(message),
       onState: (connected) => this.showState(connected),
     });
@@ -94,7 +94,7 @@ class StudentPage {
     else if (message.type === "view") this.show(message);
     else if (message.type === "question") asked.show(message.question);
     else if (message.type === "game") drafting.show(message.game);
-    // This sentence is shown while `ClassLine` tries to join again.
+    // This sentence is shown while `ClassConnection` tries to join again.
     else if (message.type === "refused") this.disconnected = message.error;
     else if (message.type === "end") this.end();
   }
@@ -151,7 +151,7 @@ function stateWords(follows, tab) {
 const ROUNDING = 1e-9;
 
 class Asked {
-  /** `send({ question, answer }, onWait)` is `ClassLine.send`. */
+  /** `send({ question, answer }, onWait)` is `ClassConnection.send`. */
   constructor(root, send) {
     this.root = root;
     this.send = send;
@@ -263,7 +263,7 @@ const SENT = "Draft sent. You can change your draft until time is up.";
 
 class Drafting {
   /**
-   * `send({ game, draft, name }, onWait)` is `ClassLine.send`; `ownVerdict()` resolves to the verdict on the draft.
+   * `send({ game, draft, name }, onWait)` is `ClassConnection.send`; `ownVerdict()` resolves to the verdict on the draft.
    */
   constructor(root, { send, ownVerdict }) {
     this.root = root;

@@ -85,7 +85,7 @@ export class PlotContents {
     return { data, layout };
   }
 
-  /** The current contents of the live chart, which its `LiveLayer` draws on `axes`. */
+  /** The current contents of the live chart, which its `ChartCanvas` draws on `axes`. */
   scene(axes) {
     const data = this.fitted.get(LIVE).data.map((trace) => ({ ...trace }));
     assignByUid(data, this.points(LIVE));

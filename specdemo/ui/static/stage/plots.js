@@ -2,7 +2,7 @@
 // race follows the run on a canvas layer; Plotly draws it when nothing has changed for a while.
 
 import { BY_ROUND, LIVE } from "./charts.js";
-import { LiveLayer } from "./live_layer.js";
+import { ChartCanvas } from "./chart_canvas.js";
 import { PlotContents } from "./plot_contents.js";
 import { sharesProcessor } from "./player.js";
 import { drawFigure, loadPlotly, pageTheme } from "../common/plotly_chart.js";
@@ -37,7 +37,7 @@ export class Plots {
     this.sizes = new Map();
     this.drawnOf = new Map(); // maps each chart to the run that Plotly has drawn
     this.zoomable = null; // the axes of the live chart that Plotly has drawn; a visitor may have zoomed them
-    this.layer = new LiveLayer(this.nodes.get(LIVE), () => this.scene());
+    this.layer = new ChartCanvas(this.nodes.get(LIVE), () => this.scene());
     this.isDrawing = false;
     this.drawnAt = -REST_MS;
     this.restedAt = 0;

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 
 globalThis.sessionStorage = { getItem: () => null, setItem: () => {} };
-const { ClassLine } = await import("../../../specdemo/ui/static/class/class_line.js");
+const { ClassConnection } = await import("../../../specdemo/ui/static/class/class_connection.js");
 
 class Source {
   static opened = [];
@@ -23,7 +23,7 @@ test("a connection that becomes silent is lost within ten seconds, and opened ag
   globalThis.EventSource = Source;
   globalThis.fetch = async () => ({ ok: true, json: async () => ({ student: "s" }) });
   const states = [];
-  const line = new ClassLine(new URL("http://host/specdemo-class/BCDFG"), { onMessage: () => {}, onState: (state) => states.push(state) });
+  const line = new ClassConnection(new URL("http://host/specdemo-class/BCDFG"), { onMessage: () => {}, onState: (state) => states.push(state) });
   await line.open();
   const [first] = Source.opened;
   for (let second = 0; second < 30; second += 2) {

@@ -1,4 +1,4 @@
-"""Live runs: decoding one configuration, with its events and its record."""
+"""A run as events and as a trace: one configuration, decoded."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -18,7 +18,7 @@ READING, STOPPED = "Reading the prompt", "Stopped while the prompt was read"
 ROUGHLY = "Machine busy: estimates are rough."
 
 
-class LiveRun:
+class TracedRun:
     """The decoding of one configuration, and its record.
 
     ``stop`` is called once per round of each lane; if it returns True, that round is the lane's last. A run

@@ -10,7 +10,7 @@ const POLL_GAP_MS = 300;
 const OVER = 404;
 const NO_CONNECTION = "No connection. This page sends it when the connection is back.";
 
-export class ClassLine {
+export class ClassConnection {
   /** `onMessage` gets every message once and in order; `onState` gets true or false for a connection. */
   constructor(address, { onMessage, onState }) {
     this.address = address.href;

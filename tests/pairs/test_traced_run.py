@@ -11,7 +11,7 @@ from helpers.tiny import tiny_pair
 from specdemo.api import compare
 from specdemo.engine.race import replay_events
 from specdemo.engine.speculate import PROMPT_PART
-from specdemo.pairs.live import ROUGHLY, LiveRun, calibration_events
+from specdemo.pairs.traced_run import ROUGHLY, TracedRun, calibration_events
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump, with_repeats
@@ -27,7 +27,7 @@ def pair():
 
 
 def live(pair, **changes):
-    run = LiveRun(pair, parse_config({**REQUEST, **changes}))
+    run = TracedRun(pair, parse_config({**REQUEST, **changes}))
     events = list(run.events())
     return run.run, events
 
@@ -35,7 +35,7 @@ def live(pair, **changes):
 def stopped_after(pair, count, kind, **changes):
     """Stop a run after ``count`` events of a kind; return the types of its events, and the last event."""
     types = []
-    run = LiveRun(pair, parse_config({**REQUEST, **changes}), lambda: types.count(kind) >= count)
+    run = TracedRun(pair, parse_config({**REQUEST, **changes}), lambda: types.count(kind) >= count)
     for event in run.events():
         types.append(event["type"])
     return types, event

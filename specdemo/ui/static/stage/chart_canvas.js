@@ -21,13 +21,13 @@ const MARKS = { square: [[-1, -1], [1, -1], [1, 1], [-1, 1]], diamond: [[0, -1.3
  * The layer of the chart's node. Attributes of the canvas report what it shows: `data-rounds`, the number of rounds
  * played; `data-points`, the number of points of the first line; and `data-last`, its last value.
  */
-export class LiveLayer {
+export class ChartCanvas {
   /** `scene()` returns what to draw, in the form of `PlotContents.scene`; null if there is nothing to draw. */
   constructor(node, scene) {
     this.node = node;
     this.scene = scene;
     this.canvas = document.createElement("canvas");
-    this.canvas.className = "sd-live-layer";
+    this.canvas.className = "sd-chart-canvas";
     this.canvas.setAttribute("aria-hidden", "true");
     node.append(this.canvas);
   }
