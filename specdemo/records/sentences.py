@@ -201,6 +201,8 @@ def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calib
 
 def _nothing_drafted(config: RunConfig, calibration: Calibration | None) -> str:
     kind = KINDS[config.drafter]
+    if config.max_new_tokens == 1:
+        return "Nothing was drafted: one new token needs no draft."
     if kind.empty_reason:
         return f"Nothing was drafted: {kind.empty_reason}."
     if not kind.computes or config.k != AUTO or calibration is None or len(calibration.v) < 2:

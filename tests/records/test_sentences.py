@@ -89,6 +89,8 @@ def test_a_speedup_that_is_shown_as_1_is_not_called_slower(speedup, slower):
         (replace(ASKED, k=AUTO), ": a draft token costs 40% of a target pass here, more than it saves."),
         (replace(ASKED, drafter=PROMPT_LOOKUP), ": the text contains no repetition that could be copied."),
         (ASKED, "."),
+        (replace(ASKED, max_new_tokens=1, drafter=PROMPT_LOOKUP), ": one new token needs no draft."),
+        (replace(ASKED, max_new_tokens=1, k=AUTO), ": one new token needs no draft."),
     ],
 )
 def test_a_run_without_drafts_has_a_reason(config, why):

@@ -96,6 +96,17 @@ def test_a_run_whose_output_repeats_itself_gets_the_remark_of_the_server():
     assert_alike(from_node(EVENTS, events=events), events)
 
 
+def test_a_run_of_one_token_gets_the_sentence_of_the_server():
+    raw = json.loads((RECORDINGS / "arrival.json").read_text(encoding="utf-8"))
+    raw["config"]["max_new_tokens"] = 1
+    for lane in raw["lanes"].values():
+        lane["rounds"] = [raw["lanes"]["baseline"]["rounds"][0] | {"finish": "length"}]
+    raw["totals"] = None
+    events = json.loads(dump(list(replay_events(trace_file.load(json.dumps(raw))))))
+    assert "one new token needs no draft" in events[-1]["sentence"]
+    assert_alike(from_node(EVENTS, events=events), events)
+
+
 @pytest.mark.parametrize("name", greedy_recordings())
 def test_figures_and_sentences_of_a_greedy_run_are_those_of_the_server(name):
     events = json.loads(dump(list(replay_events(recordings.load(name)))))

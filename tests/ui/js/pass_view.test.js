@@ -54,9 +54,12 @@ test("a sentence about an earlier round than the one drawn looks past", () => {
 });
 
 test("a round without a draft says why", () => {
-  const words = (config, lane = "speculative") => undraftedWords(round(0, []), { config }, lane);
+  const words = (config, lane = "speculative", tokens = 9) => {
+    return undraftedWords({ round: round(0, []), lane, totals: { tokens } }, { config: { ...config, max_new_tokens: 64 } });
+  };
   assert.equal(words({ k: "auto", drafter: "draft-model" }), "No draft: it would cost more than it saves here.");
   assert.equal(words({ k: 4, drafter: "prompt-lookup" }), "No draft: the text repeats nothing.");
   assert.equal(words({ k: 4, drafter: "draft-model" }), "No draft in this round.");
+  for (const k of ["auto", 4]) assert.equal(words({ k, drafter: "prompt-lookup" }, "speculative", 64), "No draft: only one more token is needed.");
   assert.equal(words({ k: 4, drafter: "draft-model" }, "baseline"), "The target alone: one pass, one token.");
 });

@@ -284,10 +284,11 @@ export function draftWords(round) {
   return `${count} ${count === 1 ? "token" : "tokens"} from ${drafterName({ drafter: round.drafted_by }, "draft model")}${order}`;
 }
 
-/** The reason why a round of the lane has no draft tokens. */
-export function undraftedWords(round, { config }, lane) {
+/** The reason why a round of a run has no draft tokens. */
+export function undraftedWords({ round, lane, totals }, { config }) {
   if (lane !== "speculative") return "The target alone: one pass, one token.";
   if (isPiece(round)) return "The server does not report its draft tokens.";
+  if (totals.tokens === config.max_new_tokens) return "No draft: only one more token is needed.";
   if (config.k === "auto") return "No draft: it would cost more than it saves here.";
   const reason = tables.drafters[config.drafter]?.empty;
   return `No draft${reason ? `: ${reason}` : " in this round"}.`;

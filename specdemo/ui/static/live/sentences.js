@@ -63,6 +63,7 @@ function whySlower(alpha, breakEven, config, calibration) {
 }
 
 function nothingDrafted(config, calibration) {
+  if (config.max_new_tokens === 1) return "Nothing was drafted: one new token needs no draft.";
   if (config.k !== "auto" || (calibration?.v.length ?? 0) < 2) return "Nothing was drafted.";
   const { c, v } = calibration;
   return `Nothing was drafted: a draft token costs ${share((c + v[1] - v[0]) / v[0])} of a target pass here, more than it saves.`;

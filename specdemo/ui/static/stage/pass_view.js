@@ -79,7 +79,7 @@ export class PassView {
     this.rows.toggleAttribute("data-unknown", run?.watched?.rounds === false); // nobody knows its passes
     this.node.dataset.phase = moment?.phase ?? "";
     this.node.dataset.motion = isFurther && isUnhurried(moment.entry, player, MIN_ANIMATED_MS) ? "on" : "off";
-    write(this.note, isTrail ? undraftedWords(round, run, moment.entry.lane) : "");
+    write(this.note, isTrail ? undraftedWords(moment.entry, run) : "");
     this.fill(round === null ? EMPTY : isTrail ? trailOf(entries, moment) : columnsOf(moment), round, moment?.entry.lane, pieces);
     if (moment?.phase === "verdict" && isFurther && isUnhurried(moment.entry, player, FLIGHT_MS)) this.fly(round.index);
   }
