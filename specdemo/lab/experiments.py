@@ -220,10 +220,12 @@ def _sweep_settings(
         return [setting(None, drafter, k=k, drafter=drafter) for drafter in pair.drafters]
     if name == DRAFT_QUALITY:
         settings = [setting(n, f"{n:.0%} noise" if n else "as it is", Ablation(noise=n)) for n in NOISES]
-    else:
+    elif name == DRAFT_COST:
         settings = [
             setting(n, f"{n}× the steps" if n > 1 else "as it is", Ablation(repeats=n)) for n in REPEATS
         ]
+    else:
+        raise AssertionError(name)
     require_draft_model(pair, settings[0].configs[0].drafter)
     return settings
 

@@ -15,7 +15,7 @@ from specdemo.models.layer_views import vocabulary_of
 from specdemo.models.n_gram import NGramTable
 from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.hardware import place_of
-from specdemo.records.drafter_kinds import FEATURE_DRAFT, PROMPT_LOOKUP, drafters_with, parts_of
+from specdemo.records.drafter_kinds import drafters_with, parts_of, usual_drafter
 from specdemo.records.limits import UserError, show
 from specdemo.records.pieces import PieceTable, inside_sentence
 from specdemo.records.trace import Mode, RunConfig
@@ -97,9 +97,7 @@ class Pair:
 
     @property
     def default_drafter(self) -> str:
-        if self.draft is not None:
-            return RunConfig.drafter
-        return PROMPT_LOOKUP if self.feature_draft is None else FEATURE_DRAFT
+        return usual_drafter(self.drafters)
 
     def prompt_ids(self, config: RunConfig) -> list[int]:
         """Return the ids of the prompt, with the chat template in chat mode, if the target can read them."""

@@ -1,6 +1,6 @@
 """The table of drafter kinds. It names modules, not classes, so that traces load without torch."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 DRAFT, FEATURE_DRAFT_HEAD, N_GRAM_TABLE = "draft", "feature_draft", "n_gram"
@@ -131,3 +131,8 @@ def drafters_with(*parts: str) -> tuple[str, ...]:
         for kind in KINDS.values()
         if kind.offered and kind.drafting_kind(parts).needs in ("", *parts)
     )
+
+
+def usual_drafter(offered: Sequence[str]) -> str:
+    """Return the drafter of ``offered`` that a run has if it names none."""
+    return next((name for name in (DRAFT_MODEL, FEATURE_DRAFT) if name in offered), offered[0])

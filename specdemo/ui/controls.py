@@ -11,7 +11,7 @@ import gradio as gr
 
 from specdemo.pairs.presets import OfferedPairs
 from specdemo.records import limits
-from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with
+from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with, usual_drafter
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import AUTO, MAX_REPEATS, Mode, Rule, RunConfig
 from specdemo.ui.component import PREFIX
@@ -140,10 +140,6 @@ def _prompt_choice(prompt: gr.Textbox) -> gr.Radio:
     return mode
 
 
-def _first(drafters: Sequence[str]) -> str:
-    return DEFAULTS.drafter if DEFAULTS.drafter in drafters else drafters[0]
-
-
 def _settings(
     prompt: gr.Textbox,
     mode: gr.Radio,
@@ -153,9 +149,11 @@ def _settings(
     offered: OfferedPairs,
 ) -> Controls:
     """Add the widgets of the settings panel, and return all widgets of a run."""
-    drafter = gr.Dropdown(_labelled(drafters), value=_first(drafters), label="Drafter", elem_id="drafter")
+    drafter = gr.Dropdown(
+        _labelled(drafters), value=usual_drafter(drafters), label="Drafter", elem_id="drafter"
+    )
     choices = (*drafters_with(*NEEDED_NAMES), SERVER)
-    _add_about({name: KINDS[name].about for name in choices}, _first(drafters))
+    _add_about({name: KINDS[name].about for name in choices}, usual_drafter(drafters))
     rule = gr.Radio(
         [(rule.label, str(rule)) for rule in Rule],
         value=str(DEFAULTS.rule),
@@ -233,7 +231,7 @@ def keep_drafters_possible(controls: Controls, at_default: Sequence[str], offere
         # A watched server chooses its own drafter.
         names = at_default if pair == offered.default else (SERVER,) if watched else guests
         return [
-            gr.Dropdown(_labelled(names), value=drafter if drafter in names else names[0]),
+            gr.Dropdown(_labelled(names), value=drafter if drafter in names else usual_drafter(names)),
             gr.Checkbox(interactive=DEFAULTS.drafter in names),
         ]
 

@@ -12,7 +12,15 @@ from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
 from specdemo.models.layer_views import decoder_layers, first_layers
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
-from specdemo.records.drafter_kinds import KINDS, RENAMED
+from specdemo.records.drafter_kinds import (
+    DRAFT,
+    FEATURE_DRAFT_HEAD,
+    KINDS,
+    N_GRAM_TABLE,
+    RENAMED,
+    drafters_with,
+    usual_drafter,
+)
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import Rule
 
@@ -86,6 +94,18 @@ def test_a_drafter_that_the_pair_lacks_is_refused():
     for drafter in ("draft-model", "combined"):
         with pytest.raises(UserError, match=f"No draft model is available for the drafter {drafter}"):
             run(bare, drafter=drafter)
+
+
+@pytest.mark.parametrize(
+    ("parts", "usual"),
+    [
+        ([DRAFT, FEATURE_DRAFT_HEAD], "draft-model"),
+        ([FEATURE_DRAFT_HEAD, N_GRAM_TABLE], "feature-draft"),
+        ([N_GRAM_TABLE], "prompt-lookup"),
+    ],
+)
+def test_a_run_that_names_no_drafter_has_the_usual_one_of_its_pair(parts, usual):
+    assert usual_drafter(drafters_with(*parts)) == usual
 
 
 @pytest.mark.parametrize("name", RENAMED)

@@ -120,19 +120,22 @@ export const CHART_TERMS = {
   },
 };
 
+const POINTS = {
+  race: (rounds, played) => racePoints(played),
+  time: (rounds, played, totals) => timePoints(totals, BASELINE in played),
+  speedup: (rounds, played, totals) => speedupPoints(rounds, totals),
+  rates: (rounds) => ({ alpha: figurePoints(rounds, "alpha_compared"), tau: figurePoints(rounds, "tau") }),
+  position: (rounds) => positionPoints(rounds.at(-1)?.totals),
+  ranks: rankPoints,
+  entropy: entropyPoints,
+};
+
 /**
  * The points of a chart. `played` maps each lane to its entries played so far (see `LaneTrace`); `totals`: the
  * current figures.
  */
 export function pointsOf(name, { played, totals }) {
-  const rounds = played[SPECULATIVE] ?? [];
-  if (name === "rates") return { alpha: figurePoints(rounds, "alpha_compared"), tau: figurePoints(rounds, "tau") };
-  if (name === "speedup") return speedupPoints(rounds, totals);
-  if (name === "position") return positionPoints(rounds.at(-1)?.totals);
-  if (name === "ranks") return rankPoints(rounds);
-  if (name === "entropy") return entropyPoints(rounds);
-  if (name === "race") return racePoints(played);
-  return timePoints(totals, BASELINE in played);
+  return POINTS[name](played[SPECULATIVE] ?? [], played, totals);
 }
 
 /** The points of the speedup lines. The last point has the current figures, which may be newer than the last round. */
@@ -220,18 +223,24 @@ function entropyAtLeast(top) {
  * move the axes.
  */
 export function axisReach(name, trace) {
-  const latest = (lane) => trace?.entries(lane).at(-1)?.totals;
-  const rounds = trace?.entries(SPECULATIVE) ?? [];
-  if (name === "rates") return { x: rounds.length + 0.5 };
-  if (name === "speedup") return { x: rounds.length + 0.5, y: highestSpeedup(trace?.end ? [...rounds, trace.end] : rounds) };
-  if (name === "position") return { x: (latest(SPECULATIVE)?.compared_by_position.length ?? 0) + 0.5 };
-  if (name === "entropy") return { x: ENTROPY_BARS + 0.5 };
-  if (name === "ranks") return { x: BEYOND + 0.5, y: Math.max(ROOM_RANKS, ...rankCounts(rounds)) };
-  const lanes = name === "time" ? [SPECULATIVE, BASELINE] : Object.keys(RACE_KEYS);
-  const ends = lanes.map((lane) => RACE_KEYS[lane].map((key) => latest(lane)?.[key] ?? 0));
+  return REACHES[name](trace?.entries(SPECULATIVE) ?? [], trace);
+}
+
+const REACHES = {
+  race: (rounds, trace) => reachOf(Object.keys(RACE_KEYS), trace),
+  time: (rounds, trace) => ({ x: reachOf([SPECULATIVE, BASELINE], trace).x }),
+  speedup: (rounds, trace) => ({ x: rounds.length + 0.5, y: highestSpeedup(trace?.end ? [...rounds, trace.end] : rounds) }),
+  rates: (rounds) => ({ x: rounds.length + 0.5 }),
+  position: (rounds) => ({ x: (rounds.at(-1)?.totals.compared_by_position.length ?? 0) + 0.5 }),
+  ranks: (rounds) => ({ x: BEYOND + 0.5, y: Math.max(ROOM_RANKS, ...rankCounts(rounds)) }),
+  entropy: () => ({ x: ENTROPY_BARS + 0.5 }),
+};
+
+/** The seconds and tokens at which the last of these lanes ends so far. */
+function reachOf(lanes, trace) {
+  const ends = lanes.map((lane) => RACE_KEYS[lane].map((key) => trace?.entries(lane).at(-1)?.totals[key] ?? 0));
   const step = trace?.start?.run.calibration?.step_s ?? 0;
-  const seconds = Math.max(ROOM_TOKENS * step, ...ends.map(([x]) => x));
-  return name === "time" ? { x: seconds } : { x: seconds, y: Math.max(ROOM_TOKENS, ...ends.map(([, y]) => y)) };
+  return { x: Math.max(ROOM_TOKENS * step, ...ends.map(([x]) => x)), y: Math.max(ROOM_TOKENS, ...ends.map(([, y]) => y)) };
 }
 
 function highestSpeedup(entries) {
