@@ -157,6 +157,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compile the passes for browsers.")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder for the two files")
     folder = parser.parse_args().folder
+    if (found := installed_versions()) != VERSIONS:
+        parser.error(
+            f"the files are built with {VERSIONS}, but here are {found}; install these, or change VERSIONS"
+        )
     if all(os.environ.get(name) == value for name, value in UNOPTIMIZED.items()):
         write_modules(folder)
     else:

@@ -7,7 +7,7 @@ const HEADS = { right: "Your prediction was right.", wrong: "Your prediction was
 const SIGNS = { right: "✓", wrong: "✗", close: "≈" };
 
 /** The measured option, else the one of the recorded answer; null without both. */
-export function optionOf({ verdict, recorded }) {
+function optionOf({ verdict, recorded }) {
   return verdict.option ?? recorded?.option ?? null;
 }
 
