@@ -1,4 +1,4 @@
-"""The lab's eight conditions, each a contrast of two sides, and ablations. Does not import torch."""
+"""The lab's conditions, each a contrast of two sides, and ablations. Does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

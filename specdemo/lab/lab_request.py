@@ -38,9 +38,11 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     raw = {key: value for key, value in raw.items() if value is not None}
     require_known(raw, SETTINGS)
     experiment = raw.get("experiment")
-    known = (*EXPERIMENTS, *CONDITIONS)
-    if not isinstance(experiment, str) or experiment not in known:
-        raise UserError(f"Unknown experiment {show(experiment)}; choose: {', '.join(known)}.")
+    if not isinstance(experiment, str) or experiment not in (*EXPERIMENTS, *CONDITIONS):
+        raise UserError(
+            f"Unknown experiment {show(experiment)}; choose: {', '.join(EXPERIMENTS)}, or the name of a "
+            "condition of the Lab."
+        )
     tokens = integer(raw, "max_new_tokens", NEW_TOKENS, 1, MAX_LAB_TOKENS)
     settings = {key: raw[key] for key in RUN_SETTINGS if key in raw} | {"max_new_tokens": tokens}
     if experiment == DRAFTER:

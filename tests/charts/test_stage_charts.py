@@ -64,7 +64,8 @@ def test_every_axis_has_a_unit(charts):
     for name, figure in charts.items():
         for axis, part in axes(figure).items():
             if (name, axis) != ("time", "yaxis"):  # the names of the lanes
-                assert part["title"]["text"] in units or "ticksuffix" in part or "%" in part["tickformat"]
+                title = part["title"]["text"]
+                assert title in units or "ticksuffix" in part or "%" in part.get("tickformat", ""), title
 
 
 def test_traces_of_a_chart_differ_without_color(charts):

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -26,4 +27,6 @@ def test_a_drafter_is_added_by_a_module_a_table_line_and_a_test(monkeypatch):
     monkeypatch.setitem(KINDS, kind.name, kind)
     names: dict[str, Any] = {}
     exec(test, names)
+    ruff = [sys.executable, "-m", "ruff", "check", "--stdin-filename", "tests/drafters/test_repeat.py", "-"]
+    subprocess.run(ruff, input=test.encode(), cwd=README.parents[2], check=True)
     names["test_repeat_leaves_the_text_to_the_target"]()

@@ -88,7 +88,7 @@ def measure(
     """Measure how the speedup depends on a setting; yield the experiment's events as growing NDJSON.
 
     ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
-    contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
+    contrasts (all conditions), the name of one condition, or throughput. ``k`` and ``temperature``
     apply to all points of a sweep, except to a sweep that varies the setting itself. Each point decodes
     ``prompts`` built-in prompts, or your own ``prompt``: ``mode`` raw continues it, chat answers it.
     ``max_new_tokens`` and ``seed`` apply to each run. ``pair`` is the name of the models, if there are

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { CHART_TERMS } from "../../../specdemo/ui/static/stage/charts.js";
 import { helpOn } from "../../../specdemo/ui/static/stage/helps.js";
 
-const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v", "rounds", "rates", "race", "time", "position", "ranks", "entropy"];
+const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v", ...Object.keys(CHART_TERMS)];
 const RUN = { config: { baseline: true }, calibration: { c: 0.117, v: [1, 1.02, 1.1, 1.3] } };
 const TOTALS = {
   tokens: 30,

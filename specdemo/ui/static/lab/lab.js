@@ -229,7 +229,7 @@ export function requestOf(fields) {
   return Object.fromEntries(Object.entries(fields).map(([name, text]) => [name, isNumber(name, text) ? Number(text) : text]));
 }
 
-/** The section of the eight conditions, each with a button and its two sides: one that helps and one that hurts. */
+/** The section of the conditions, each with a button and its two sides: one that helps and one that hurts. */
 class ConditionsSection {
   constructor(node, { base, settings, start, stop }) {
     this.roles = rolesOf(node);
@@ -242,7 +242,9 @@ class ConditionsSection {
     for (const group of new Set(conditions.map((condition) => condition.group))) {
       const members = conditions.filter((condition) => condition.group === group);
       const cards = members.map(({ name }) => this.cards.get(name).node);
-      this.roles.conditions.append(element("section", "", element("h3", "", `Speculative decoding ${group}:`), ...cards));
+      const section = element("section", "", element("h3", "", `Speculative decoding ${group}:`), ...cards);
+      section.style.gridRow = `span ${section.children.length}`; // neighbouring cards have the same height
+      this.roles.conditions.append(section);
     }
   }
 
