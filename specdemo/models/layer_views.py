@@ -1,4 +1,5 @@
-"""Access to the layers, embedding and head of a transformers model, and views of its first layers."""
+"""The layers, embedding and head of a transformers model, its first layers as a model, and the check of a
+converted model's logits against torch's."""
 
 import copy
 from collections.abc import Iterator, Sequence
