@@ -30,7 +30,7 @@ MAX_NAME_CHARS = 16
 MAX_NAMES = 5
 NOBODY = "Nobody has written a draft. The teacher can start the next game."
 NO_JOBS = "Games do not work on this server, because ZeroGPU lends its GPU for one run at a time."
-UNJUDGED = "The drafts could not be verified; start the next game."
+UNJUDGED = "The drafts could not be verified. The teacher can start the next game."
 _FOR_ALL = ("alpha", "tau", "model_alpha", "model_name", "agreed", "sentence", "specials", "target")
 
 
@@ -59,7 +59,7 @@ class Game:
     text: str
     # The writing time.
     seconds: int = DEFAULT_SECONDS
-    # True if everybody sees all drafts, and the nicknames of the students with the best ones.
+    # True if everybody sees the best drafts, and the nicknames of the students with the best ones.
     open_drafts: bool = False
     phase: Phase = Phase.OPEN
     # The students' tokens and drafts, in the order of the first drafts.

@@ -263,7 +263,7 @@ class Questions:
         if self._jobs is None or question.prepared is None:
             raise UserError("This question cannot be measured; enter the result.")
         if question.phase in (Phase.MEASURING, Phase.REVEALED):
-            raise UserError("This question is measured already; wait for the result.")
+            raise UserError("This question is measured already; its result is shown, or will be.")
         number = self._latest.number + 1 if self._latest else 1
         job = ClassJob(request_of(question.prepared, question.settings))
         self._latest = Measurement(number, question, job)

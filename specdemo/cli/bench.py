@@ -48,7 +48,7 @@ def add_to(commands: Any) -> None:
     add(
         "--overlap",
         action="store_true",
-        help="measure the draft model's acceptance rate and the overlap of p and q, with R seeds",
+        help="measure the draft model's acceptance rate and the overlap of p and q, with --repeats seeds",
     )
     add(
         "--gguf",
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if options.overlap and (options.peers or options.cluster or not fixed):
         raise UserError(
             f"--overlap measures --drafters {DRAFT_MODEL} with one draft length on this machine; give --k "
-            "one value, and leave out --peers and --cluster."
+            "one value, and leave out --drafters, --peers and --cluster."
         )
     if (options.peers or options.overlap) and options.out.exists():
         raise UserError(f"{options.out} exists already; choose a new file with --out.")

@@ -33,7 +33,7 @@ def exit_status(program: Callable[[], int]) -> int:
     except OSError as error:
         if not disk_is_full(error):
             if "usable temporary directory" in str(error):  # tempfile's own words
-                return _refused("No folder for temporary files can be written; set TMPDIR to one that can.")
+                return _refused("No folder for temporary files is writable; set TMPDIR to a writable folder.")
             if error.filename is None:
                 raise
             return _refused(

@@ -16,8 +16,8 @@ HELP = {
     "k": "draft length",
     "tau": "tokens per target pass",
     "acceptance": "accepted ÷ drafted tokens, in percent",
-    "elsewhere": "the same rate of the same models and prompt in a different setup, in percent",
-    "users": "requests at the same time; the speeds are those of all together",
+    "elsewhere": "accepted ÷ drafted tokens of the same models and prompt in a different setup, in percent",
+    "users": "number of concurrent requests; give the tokens/s of all of them together",
     "context": "tokens of the prompt",
 }
 
@@ -51,5 +51,5 @@ def _pasted(name: str | None) -> str:
             return file.read(MAX_PASTED + 1)
     except OSError as error:
         raise UserError(
-            f"Cannot read {name}: {error.strerror}; choose a text file, or - for input."
+            f"Cannot read {name}: {error.strerror}; choose a text file, or - for standard input."
         ) from error

@@ -30,7 +30,7 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser("lab", help="measure what determines the speedup")
     parser.set_defaults(command=run)
     measured = (*EXPERIMENTS, *CONDITIONS)
-    parser.add_argument("experiment", choices=measured, metavar="SWEEP", help=", ".join(measured))
+    parser.add_argument("experiment", choices=measured, metavar="EXPERIMENT", help=", ".join(measured))
     parser.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv", help="file for the results")
     add_run_options(parser, CHOSEN, default=None)
     parser.add_argument("--rule", **SAMPLED_RULE)

@@ -43,7 +43,7 @@ N_GRAM = "folder of an n-gram table from specdemo train"
 RECALIBRATE = "measure pass costs again if the first measurement was inaccurate"
 SAMPLED_RULE = {
     "choices": SAMPLED_RULES,
-    "help": "verification rule at temperatures above 0",
+    "help": "verification rule at temperatures above 0 (default: rejection)",
 }
 
 

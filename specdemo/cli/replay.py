@@ -45,7 +45,8 @@ def _recorded(name: str) -> Run:
         with path.open("rb") as file:
             return trace_file.load(file.read(trace_file.MAX_BYTES + 1))
     except OSError as error:
-        builtin = ", ".join(recordings.names()) or "none is installed"
+        builtin = ", ".join(recordings.names()) or "none"
         raise UserError(
-            f"Cannot read {name}: {error.strerror}; choose a trace file or a built-in recording: {builtin}."
+            f"Cannot read {name}: {error.strerror}; choose a trace file or a built-in recording "
+            f"(installed: {builtin})."
         ) from error

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     sizes = ("--layers", options.layers), ("--head", options.head)
     for flag, value in (("--steps", options.steps), ("--minutes", minutes), *sizes):
         if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{flag} must be more than 0, got {value:g}.")
+            raise UserError(f"{flag} must be more than 0 and finite, got {value:g}.")
     for flag, value in sizes if options.start else ():
         if value is not None:
             raise UserError(f"--start keeps the draft's layers and vocabulary; leave out {flag}.")

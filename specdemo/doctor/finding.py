@@ -161,8 +161,8 @@ def _conditions(reading: Reading, found: Finding) -> Iterator[Cause]:
     if users > 1 and (is_slower(found.speedup) if found.cost is None else found.cost > 1 + SEVERAL):
         yield Cause(
             "batch",
-            f"With {users:.0f} users, a verification computes {users:.0f} × (k + 1) tokens, which may cost "
-            f"far more than {users:.0f}.",
+            f"With {users:.0f} users, a verification computes {users:.0f} × (k + 1) tokens, which may take "
+            f"far longer than a pass over {users:.0f} tokens.",
             "Measure both speeds again with one user.",
         )
     if context >= LONG_CONTEXT:
@@ -177,7 +177,7 @@ def _conditions(reading: Reading, found: Finding) -> Iterator[Cause]:
             "the draft predicts this text badly",
             f"{share(alpha)} of the compared draft tokens are accepted.",
             "Let the model copy a text from its prompt at temperature 0: if the rate stays below 80%, the "
-            "draft or its chat template does not fit; if it rises, the text is hard to predict.",
+            "draft or its chat template does not fit; if it is higher, the text is hard to predict.",
         )
 
 
@@ -193,7 +193,9 @@ def _costs(reading: Reading, found: Finding) -> Iterator[Cause]:
             f"Drafting takes {about}{draft_ms:.1f} ms per round, {draft_ms / pass_ms:.1f} times a target pass"
         )
         if loses := is_slower(found.s_theory):
-            reason += f". Even with free verification and no overhead, the speedup is {found.s_theory:.2f}×"
+            reason += (
+                f". Even with free verification and no overhead, the speedup would be {found.s_theory:.2f}×"
+            )
         elif found.tau is not None:
             reason += (
                 f"; with free drafts, the speedup would be {found.tau / (cost - draft_ms / pass_ms):.2f}×"
@@ -229,7 +231,8 @@ def _verification_measure(reading: Reading, found: Finding, n: int) -> str:
     assert found.pass_ms is not None and found.rest_ms is not None
     measure = f"Measure the target's tokens/s over {n} tokens at once (llama-bench -p {n} -n 0)"
     if reading.users is not None and reading.users > 1:
-        return f"{measure}; what remains of a round is overhead."
+        rest = "drafting and overhead" if found.draft_ms is None else "overhead"
+        return f"{measure}; what remains of a round is {rest}."
     free, dear = (1_000 * n / ms for ms in (found.pass_ms, found.pass_ms + found.rest_ms))
     rest = "nothing remains for drafting and overhead" if found.draft_ms is None else "there is no overhead"
     return f"{measure}: about {free:.0f} means that verification costs nothing, about {dear:.0f} that {rest}."
@@ -272,7 +275,8 @@ def _sentences(reading: Reading, found: Finding) -> Iterator[str]:
     if found.cost is not None:
         even = found.break_even_alpha
         reached = "no α reaches that" if even is None else f"the break-even α is {share(even)}"
-        yield f"A round costs {found.cost:.2f} target passes and pays if it writes more tokens; {reached}."
+        cost = f"{found.cost:.2f}"
+        yield f"A round costs {cost} target passes and pays if it writes more than {cost} tokens; {reached}."
     elif tau is None and speedup is not None and reading.k:
         low, high = 1 / speedup, (reading.k + 1) / speedup
         yield f"A round costs {low:.1f} target passes if nothing is accepted, {high:.1f} if everything is."

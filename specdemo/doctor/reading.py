@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import mean, median
 from typing import Any
 
-from specdemo.records.limits import UserError, number, require_known
+from specdemo.records.limits import UserError, number, require_known, show
 from specdemo.records.theory import ratio
 
 MAX_PASTED = 100_000
@@ -120,7 +120,7 @@ def reading_from(raw: Mapping[str, Any]) -> Reading:
     require_known(raw, ("text", *FORM))
     text = raw.get("text") or ""
     if not isinstance(text, str):
-        raise UserError("The pasted text must be text.")
+        raise UserError(f"The pasted text must be a string, not {show(text)}.")
     given: dict[str, Any] = {
         name: number(raw, name, 0, *bounds) for name, bounds in FORM.items() if raw.get(name) is not None
     }

@@ -146,8 +146,7 @@ class Lanes:
         pair = self.pair
         if pair.draft is None:
             raise UserError(
-                "This run has no draft model, so only the target can run alone; leave out the draft model "
-                "alone."
+                "This pair has no draft model that could run alone; turn off the draft model's own lane."
             )
         runtime = (
             ModelRuntime(pair.draft)

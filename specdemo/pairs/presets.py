@@ -195,7 +195,7 @@ class OfferedPairs:
                 return asked
             if self.any_model and (found := two_models(asked)):
                 return ", ".join(found)
-        any_two = ["or any two models as TARGET/ID, DRAFT/ID"] if self.any_model else []
+        any_two = ["or two hub ids, such as owner/target, owner/draft"] if self.any_model else []
         raise unknown_pair(asked, [*{self.default: "", **self.titles}, *any_two])
 
 

@@ -19,6 +19,7 @@ from specdemo.records.limits import (
     parse_config,
     require_known,
     require_readable,
+    show,
 )
 from specdemo.records.pieces import PieceTable, inside_sentence
 from specdemo.records.sentences import count, share
@@ -107,7 +108,7 @@ def _is_score(counts: object) -> bool:
 
 def parse_draft(value: object) -> str:
     if not isinstance(value, str):
-        raise UserError("The draft must be text.")
+        raise UserError(f"The draft must be text, not {show(value)}.")
     if len(value) > MAX_DRAFT_CHARS:
         raise UserError(
             f"The draft must have at most {MAX_DRAFT_CHARS:,} characters, got {len(value):,}; "

@@ -84,13 +84,13 @@ class Rule(StrEnum):
     BLOCK = (
         "block",
         "block verification",
-        "Accepts draft tokens together: at least as many as rejection sampling, with the same distribution.",
+        "Accepts draft tokens together: on average at least as many as rejection; same distribution.",
         False,
     )
     SHARED_NOISE = (
         "shared-noise",
         "shared noise",
-        "Accepts a draft token if the target, with the same noise, picks it too; the text is identical.",
+        "Accepts a draft token if the target, with the same noise, picks it too; the text is the target's.",
         True,
     )
 

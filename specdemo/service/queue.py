@@ -97,7 +97,7 @@ class Bounds:
         if not 0 <= self.max_waiting <= 1_000:
             raise UserError(f"--max-waiting must be between 0 and 1,000, got {self.max_waiting}.")
         if not 0 < self.max_seconds < float("inf"):
-            raise UserError(f"--max-seconds must be more than 0, got {self.max_seconds}.")
+            raise UserError(f"--max-seconds must be more than 0 and finite, got {self.max_seconds}.")
 
 
 @dataclass(eq=False)

@@ -31,7 +31,7 @@ Perform = Callable[[Any, Request, Stop], Events]
 """Does a job on borrowed models: :func:`jobs.perform`, or a function that has another process do it."""
 RESTARTING = "The server is about to start again; please try again in a minute."
 """The error message for all jobs after the program has begun to close, or after its device has failed."""
-RUNS_ONLY = "A watched server can only do runs; choose a different pair under Settings."
+RUNS_ONLY = "A watched server supports only runs; choose other models under Settings."
 _log = logging.getLogger(__name__)
 
 

@@ -214,7 +214,7 @@ def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
         [(title, name) for name, title in offered.titles.items()] or [offered.default],
         value=offered.default,
         label="Models",
-        info="Or any two as TARGET/ID, DRAFT/ID" if offered.any_model else None,
+        info="Or enter two hub ids, such as owner/target, owner/draft" if offered.any_model else None,
         allow_custom_value=offered.any_model,
         visible=offered.any_model or len(offered.titles) > 1,
         min_width=260,

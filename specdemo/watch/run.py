@@ -82,9 +82,7 @@ def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
     first = models[ready] if models else {}
     model = first.get("id")
     if not isinstance(model, str) or not model:
-        raise UserError(
-            f"{name} lists no models. The host must set --watch to the address of a model server."
-        )
+        raise UserError(f"{name} lists no models. The address in --watch must be that of a model server.")
     return FoundServer(url, READERS.get(str(first.get("owned_by")), Reader), model)
 
 
@@ -170,15 +168,15 @@ class WatchedRun:
         if found.reader is not reader:  # different servers may divide the same text into different pieces
             raise UserError(
                 f"{name} and the baseline server run different software. "
-                f"In --watch, the host must replace the second URL for {name} by a server "
-                "with the same software."
+                "The second address in --watch, or that in --alone, must belong to a server with the same "
+                "software."
             )
         lane = self._lane(found, drafts=False)
         rounds = yield from self._read_whole(lane, "is writing the baseline without drafts")
         if any(round_.drafted for round_ in rounds):
             raise UserError(
                 f"The baseline server for {name} also uses drafts. "
-                f"In --watch, the host must replace the second URL for {name} by a server without drafts."
+                "The second address in --watch, or that in --alone, must belong to a server without drafts."
             )
         return rounds
 

@@ -181,9 +181,7 @@ def _sentence(error: Exception, name: str) -> str:
 def _require_success(response: httpx.Response, name: str) -> None:
     if response.is_redirect:
         _log.warning("%s redirects to %r", name, response.headers.get("location", "")[:200])
-        raise UserError(
-            f"{name} redirects to a different address. The host must set --watch to that address."
-        )
+        raise UserError(f"{name} redirects to a different address. The address in --watch must be that one.")
     if response.is_success:
         return
     body = b"".join(_bounded(response.iter_raw(), MAX_EVENT, name)).decode(errors="replace")
@@ -203,7 +201,7 @@ def _require_event_stream(response: httpx.Response, name: str) -> None:
     if kind != EVENT_STREAM:
         _log.warning("%s answers with %r instead of a stream", name, kind[:80])
         found = "sent a web page" if "html" in kind else "did not send a stream of events"
-        raise UserError(f"{name} {found}. The host must set --watch to the address of a model server.")
+        raise UserError(f"{name} {found}. The address in --watch must be that of a model server.")
 
 
 def _bounded(parts: Iterator[bytes], max_bytes: int, name: str) -> Iterator[bytes]:
@@ -239,9 +237,7 @@ def _json_object(data: str | bytes, name: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         _log.warning("%s sent no JSON object: %r", name, data[:200])
-        raise UserError(
-            f"{name} sent invalid JSON. The host must set --watch to the address of a model server."
-        )
+        raise UserError(f"{name} sent invalid JSON. The address in --watch must be that of a model server.")
     return found
 
 

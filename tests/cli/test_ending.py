@@ -73,7 +73,7 @@ def test_a_missing_folder_for_temporary_files_is_reported_in_a_sentence(monkeypa
     monkeypatch.setattr(os, "open", denied)
     monkeypatch.setattr(replay, "run", lambda _options: print(tempfile.gettempdir()))
     assert main(["replay", "story-sampled"]) == 2
-    sentence = "No folder for temporary files can be written; set TMPDIR to one that can."
+    sentence = "No folder for temporary files is writable; set TMPDIR to a writable folder."
     assert capsys.readouterr().err == f"specdemo: {sentence}\n"
 
 

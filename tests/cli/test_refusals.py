@@ -77,7 +77,7 @@ write --out FILE | Cannot write
 write --tokens 0 | --tokens must be at least 1, got 0.
 write --without /nowhere | Cannot read the prompts
 write --seed -1 | seed must be
-train --minutes nan | --minutes must be more than 0, got nan.
+train --minutes nan | --minutes must be more than 0 and finite, got nan.
 train --text /nowhere | --text must be an existing folder
 train --out FILE/draft | Cannot write
 serve --watch x | --watch must be NAME=URL

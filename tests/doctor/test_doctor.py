@@ -181,7 +181,7 @@ def test_speeds_that_do_not_belong_together_are_not_explained():
     [
         ({}, "No numbers were found"),
         ({"text": "hello"}, "No numbers were found"),
-        ({"text": 5}, "must be text"),
+        ({"text": 5}, "must be a string"),
         ({"text": "x" * (MAX_PASTED + 1)}, "paste at most 100,000"),
         ({"rate": "x"}, "rate must be a number"),
         ({"acceptance": 101}, "acceptance must be from 0 to 100"),

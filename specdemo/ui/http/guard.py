@@ -105,8 +105,8 @@ _PROXIES = (b"forwarded", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarde
 """Headers with the address that a visitor called. Each proxy adds a value; the first one is the visitor's."""
 _PAIR = re.compile(r'(?:^|;)\s*(\w+)="?([^";]*)"?')
 """A name and its value in the header ``Forwarded`` (RFC 7239)."""
-UNKNOWN_NAME = "This page has no such host name; its host can allow the name with --allow-host."
-FOREIGN_PAGE = "Pages of other sites may not call this page; its host can allow them with --allow-host."
+UNKNOWN_NAME = "This page does not answer to this host name; its owner can allow it with --allow-host."
+FOREIGN_PAGE = "Pages of other sites may not call this page; its owner can allow them with --allow-host."
 _log = logging.getLogger(__name__)
 
 

@@ -89,10 +89,10 @@ def measure(
 
     ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
     contrasts (all conditions), the name of one condition, or throughput. ``k`` and ``temperature``
-    apply to all points of a sweep, except to a sweep that varies the setting itself. Each point decodes
-    ``prompts`` built-in prompts, or your own ``prompt``: ``mode`` raw continues it, chat answers it.
-    ``max_new_tokens`` and ``seed`` apply to each run. ``pair`` is the name of the models, if there are
-    several.
+    apply to all points of a sweep, except to a sweep that varies the setting itself. Each point of a sweep
+    decodes ``prompts`` built-in prompts, or your own ``prompt``: ``mode`` raw continues it, chat answers it.
+    ``max_new_tokens`` and ``seed`` apply to each run of a sweep or condition; throughput uses only ``k``.
+    ``pair`` is the name of the models, if there are several.
     """
     run = {"k": k, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
     return {"experiment": experiment, "prompts": prompts, "prompt": prompt, "mode": mode, **run}

@@ -28,7 +28,7 @@ class Opening(NamedTuple):
 
 
 OPENINGS = (
-    Opening("E-mail", "Thank you for your email. I will get back to you"),
+    Opening("Email", "Thank you for your email. I will get back to you"),
     Opening("Proverbs", "Better late than never. Actions speak louder than words. A picture is worth"),
     Opening("Recipe", "Pancakes\n\nIngredients:\n\n- 2 cups of flour\n- 2 eggs\n- 1 cup of"),
     Opening("Code", "def factorial(n):\n    if n == 0:\n        return"),

@@ -38,7 +38,7 @@ CARDS = {
         "The test must catch every wrong rule.",
     ),
 }
-VERIFY = [("As here", str(Proof.GREEDY)), ("Like other libraries", str(Proof.OTHER_LIBRARIES))]
+VERIFY = [("Like this page", str(Proof.GREEDY)), ("Like other libraries", str(Proof.OTHER_LIBRARIES))]
 RULES = [
     ("True rule", str(SampledBy.TRUE_RULE)),
     ("Accept everything (wrong)", str(SampledBy.ACCEPT_EVERYTHING)),

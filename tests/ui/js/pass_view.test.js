@@ -58,6 +58,7 @@ test("a round without a draft says why", () => {
     return undraftedWords({ round: round(0, []), lane, totals: { tokens } }, { config: { ...config, max_new_tokens: 64 } });
   };
   assert.equal(words({ k: "auto", drafter: "draft-model" }), "No draft: it would cost more than it saves here.");
+  assert.equal(words({ k: "auto", drafter: "prompt-lookup" }), "No draft: the text repeats nothing, or a draft would cost more than it saves here.");
   assert.equal(words({ k: 4, drafter: "prompt-lookup" }), "No draft: the text repeats nothing.");
   assert.equal(words({ k: 4, drafter: "draft-model" }), "No draft in this round.");
   for (const k of ["auto", 4]) assert.equal(words({ k, drafter: "prompt-lookup" }, "speculative", 64), "No draft: only one more token is needed.");

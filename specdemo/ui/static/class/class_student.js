@@ -325,7 +325,7 @@ class Drafting {
     Object.assign(this.name, { maxLength: 16, placeholder: "nickname (optional)", ariaLabel: "Nickname (optional)" });
     this.name.value = recallInTab(NAME_KEY) ?? "";
     this.clock = element("b", "sd-game-clock");
-    const note = isOpen ? "Everybody will see all drafts, and the nicknames of the students with the best ones." : "Only you will see your draft, unless most students write the same words.";
+    const note = isOpen ? "Everybody will see the best drafts, and the nicknames of the students with the best ones." : "Only you will see your draft, unless most students write the same words.";
     const fields = isOpen ? [this.words, this.name] : [this.words];
     const form = element("form", "sd-game-form", ...fields, element("button", "sd-button", "Send"), this.clock, element("small", "", note));
     onSubmit(form, () => this.sendDraft());

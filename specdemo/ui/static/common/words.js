@@ -21,7 +21,7 @@ const RULES = {
     corrected: residualWords,
     figures: (token) => [
       ["min(1, p/q)", token.compared ? decimal(token.accept_prob) : "not compared", "acceptance probability"],
-      ["u", token.u === null ? "not drawn" : decimal(token.u), "random number; accepted if u < min(1, p/q)"],
+      ["u", token.u === null ? "not used" : decimal(token.u), "random number; accepted if u < min(1, p/q)"],
     ],
   },
   block: {
@@ -162,7 +162,7 @@ export function verdictWords(token, round, rule) {
   if (isWatched(round)) return watchedVerdict(token, round);
   if (!token.compared) {
     return round.drafted.some((other) => other.rejected)
-      ? "Drafted after the rejected token, so discarded without comparison."
+      ? "Drafted after the rejected token, so discarded."
       : "The run ended before this token was compared.";
   }
   return RULES[rule].verdict(token, round);
@@ -289,8 +289,8 @@ export function undraftedWords({ round, lane, totals }, { config }) {
   if (lane !== "speculative") return "The target alone: one pass, one token.";
   if (isPiece(round)) return "The server does not report its draft tokens.";
   if (totals.tokens === config.max_new_tokens) return "No draft: only one more token is needed.";
-  if (config.k === "auto") return "No draft: it would cost more than it saves here.";
   const reason = tables.drafters[config.drafter]?.empty;
+  if (config.k === "auto") return `No draft: ${reason ? `${reason}, or a draft` : "it"} would cost more than it saves here.`;
   return `No draft${reason ? `: ${reason}` : " in this round"}.`;
 }
 

@@ -68,7 +68,7 @@ function emissionCard(round, rule, pieces) {
   card.dataset.verdict = status || "own";
   const probability = percent(rule === "greedy" || emission.prob === null ? emission.raw_prob : emission.prob);
   const figures = residual
-    ? [["share", probability, "probability in the residual distribution"], ["mass", decimal(emission.residual_mass), "mass of the residual, Σ max(0, p − q)"]]
+    ? [["share", probability, "probability in the residual distribution"], ["mass", decimal(emission.residual_mass), `mass of the residual, Σ max(0, ${rule === "block" ? "w·p" : "p"} − q)`]]
     : [["p", probability, "target probability"]];
   if (emission.noise !== null) figures.push(["noise g", decimal(emission.noise), "Gumbel noise of this token at this position"]);
   card.append(figureList(figures), element("p", "sd-verdict", emissionWords(emission, round, rule)));
