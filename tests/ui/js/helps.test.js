@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { CHART_TERMS } from "../../../specdemo/ui/static/stage/charts.js";
 import { helpOn } from "../../../specdemo/ui/static/stage/helps.js";
 
-const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v", ...Object.keys(CHART_TERMS)];
+const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v", "rounds", "rates", "race", "time", "position", "ranks", "entropy"];
 const RUN = { config: { baseline: true }, calibration: { c: 0.117, v: [1, 1.02, 1.1, 1.3] } };
 const TOTALS = {
   tokens: 30,
@@ -28,6 +28,7 @@ const TOTALS = {
 const numbers = (term, totals = TOTALS, run = RUN) => helpOn(term, totals, run).numbers;
 
 test("each term has a short sentence and a formula, and leads to other terms", () => {
+  for (const chart of Object.keys(CHART_TERMS)) assert.ok(TERMS.includes(chart), chart);
   for (const term of TERMS) {
     const { title, sentence, formula, more } = helpOn(term, null, null);
     assert.ok(title.split(" ").length <= 5);
