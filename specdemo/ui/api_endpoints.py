@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, closing
 from typing import Any, Literal, TypedDict
 
 import gradio as gr
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
 from specdemo.records.events import Event
@@ -16,7 +17,7 @@ from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, d
 from specdemo.service.jobs import JobKind
 from specdemo.service.service import RunService
 from specdemo.ui import jobs
-from specdemo.ui.http.gradio_internals import describe_values, serve_one_tool
+from specdemo.ui.http.gradio_internals import close_tool_client, describe_values, serve_one_tool
 from specdemo.ui.http.visitors import Loopback
 from specdemo.ui.streams import Stops
 
@@ -182,6 +183,7 @@ def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
         serve_one_tool(page, GENERATE, dump)  # before the first request
         async with guarded(app):
             yield
+        await run_in_threadpool(close_tool_client, page)
 
     app_kwargs = {**options["app_kwargs"], "lifespan": lifespan, "middleware": [Middleware(Loopback)]}
     return {**options, "mcp_server": True, "app_kwargs": app_kwargs}

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from gradio import processing_utils
 
@@ -32,22 +31,17 @@ class _Bait(BaseHTTPRequestHandler):
 class Watched:
     """Records what the servers of this process do, except on their ``own`` ports.
 
-    Ports that the process listens on already are those of other tests, whose clients may still call.
     ``bait`` is the address of a file that nobody should fetch, though Gradio may.
     """
 
     def __init__(self, cache: Path):
         self._cache = cache
-        self.own = {
-            found.laddr.port
-            for found in psutil.Process().net_connections("tcp")
-            if found.status == psutil.CONN_LISTEN
-        }
         self._called: list[str] = []
         self._listener = HTTPServer((LOOPBACK, 0), _Bait)
         self._listener.callers = self._called
         threading.Thread(target=self._listener.serve_forever, daemon=True).start()
         self.bait = f"http://{LOOPBACK}:{self._listener.server_port}/bait.png"
+        self.own: set[int] = set()
         self.faults: list[str] = []
 
     def seen(self) -> dict[str, list[str]]:

@@ -254,6 +254,17 @@ def test_a_tool_call_returns_the_answer_of_the_endpoint_and_counts_towards_its_a
     assert not reply.isError and answer["totals"]["identical"] is True
 
 
+@needs_mcp
+def test_a_page_that_is_closed_calls_itself_no_more(pair):
+    page = build_page(service_of(pair))
+    serving = served_with_tools(page)
+    in_tool_session(next(serving), ("generate", GENERATE))
+    client = page.mcp_server_obj._client_instance
+    assert client.heartbeat.is_alive(), "while it is served"
+    assert next(serving, None) is None
+    assert not client.heartbeat.is_alive()
+
+
 @contextmanager
 def tool_call_under_way(url: str) -> Iterator[httpx.Response]:
     """Hold a call of the tool that is still running; hang up at the end."""

@@ -158,6 +158,14 @@ def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]
     ]
 
 
+def close_tool_client(page: gr.Blocks) -> None:
+    """End the client with which the MCP server calls its own page; it would go on calling a page that is gone."""
+    # Unnecessary if Gradio closed it together with the page.
+    server: Any = page.mcp_server_obj
+    if server._client_instance:
+        server._client_instance.close()
+
+
 def pass_all_requests_to_the_guard() -> None:
     """Make uvicorn, Gradio's web server, parse requests with h11, bound connections and refuse WebSockets."""
     # httptools and the WebSocket libraries answer some unusual requests before the guard sees them.
