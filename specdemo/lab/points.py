@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from specdemo.records.sentences import count
 from specdemo.records.trace import dump
 
 DRAFT_LENGTH = "draft-length"
@@ -66,7 +67,7 @@ class SweepPoint:
             _shown("{:.1f} tok/s", self.tokens_per_s),
             _shown("alone {:.1f}", self.baseline_tokens_per_s),
             _shown("theory {:.2f}×", self.s_theory),
-            f"({self.runs} runs)",
+            f"({count(self.runs, 'run')})",
         )
         return "  ".join(parts)
 

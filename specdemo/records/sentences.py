@@ -165,8 +165,9 @@ def _speed(totals: Totals) -> str:
 def _passes(totals: Totals) -> str:
     passes = count(totals.passes, "target pass", "target passes")
     if totals.baseline_tokens not in (0, totals.tokens):
-        alone = f"target alone: {totals.baseline_passes:,} passes for {totals.baseline_tokens:,} tokens"
-        return f"{passes} for {count(totals.tokens, 'token')} ({alone})"
+        alone = count(totals.baseline_passes, "pass", "passes")
+        tokens = count(totals.baseline_tokens, "token")
+        return f"{passes} for {count(totals.tokens, 'token')} (target alone: {alone} for {tokens})"
     return (
         f"{passes} instead of {totals.tokens:,}" if totals.passes_saved else f"{passes}, one for each token"
     )

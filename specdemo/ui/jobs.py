@@ -42,7 +42,7 @@ def wire(
     stop_button: gr.Button,
     values: str | None = None,
     asking: Sequence[tuple[gr.HTML, Asked]] = (),
-    after: Mapping[gr.components.Component, Any] = MappingProxyType({}),
+    then_set: Mapping[gr.components.Component, Any] = MappingProxyType({}),
 ) -> None:
     """Connect start buttons and a stop button to ``endpoint``, whose events appear in ``shown``.
 
@@ -55,7 +55,7 @@ def wire(
             None if the values are in Gradio's widgets.
         asking: Components whose event ``submit`` starts a job with settings of its own, each with a function
             that maps these settings and the values of the first button's inputs to the values of the job.
-        after: Widgets to set when a job has ended, each with its value.
+        then_set: Widgets to set when a job has ended, each with its value.
     """
     buttons = [*(button for button, _ in starts), stop_button]
 
@@ -65,14 +65,14 @@ def wire(
 
     def settle(running: Dependency) -> None:
         # In Gradio 6, ``then`` runs only after success.
-        settled = [*buttons, *after]
+        settled = [*buttons, *then_set]
         running.success(None, None, settled, js=f"() => {at_rest}", **QUIET)
         explained = f"(shown) => [({EXPLAIN})(shown), ...{at_rest}]"
         running.failure(None, shown, [shown, *settled], js=explained, **QUIET)
 
     begun = [first_line(), *(gr.update(interactive=button is stop_button) for button in buttons)]
     resting = [gr.update(interactive=button is not stop_button) for button in buttons]
-    at_rest = json.dumps(resting + [gr.update(value=value) for value in after.values()])
+    at_rest = json.dumps(resting + [gr.update(value=value) for value in then_set.values()])
     for index, (button, inputs) in enumerate(starts):
         pressed = button.click(begin, None, [shown, *buttons], **QUIET)
         settle(_queued(pressed.then, endpoint, inputs, shown, values, "private" if index else "public"))

@@ -108,7 +108,7 @@ def build_page(
                 (prediction, partial(values_with, {})),
                 (shown, partial(values_with, {})),
             ],
-            after={controls.repeats: DEFAULTS.repeats},  # it holds for one run only
+            then_set={controls.repeats: DEFAULTS.repeats},  # it holds for one run only
         )
         wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)

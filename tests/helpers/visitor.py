@@ -136,6 +136,13 @@ def point_at(page: Any, token: Any) -> None:
     token.hover()
 
 
+def click_token(page: Any, round_index: int, place: int) -> None:
+    """Click a token when its lane is still; if the lane scrolled during the click, no token would be hit."""
+    token = token_of(page, round_index, place)
+    point_at(page, token)
+    token.click()
+
+
 def token_of(page: Any, round_index: int, place: int) -> Any:
     """Return a token of the speculative lane by round and position; show all discarded tokens."""
     page.check("[data-role=show-discards]")

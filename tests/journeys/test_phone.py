@@ -107,7 +107,7 @@ def test_phone(patient_page, url, service, tmp_path):
     assert len(ways) == 5 and all(way.evaluate(IN_REACH) for way in ways)
     assert_fits(page)
     page.locator("[data-role=copy-link]").click()
-    expect(page.locator("[data-role=told]")).to_contain_text("Link copied. It sets the prompt and settings")
+    expect(page.locator("[data-role=told]")).to_contain_text("Link copied. It opens the page with")
     link = page.evaluate("navigator.clipboard.readText()")
     assert parse_qs(urlsplit(link).query)["prompt"] == ["Once\nmore"]
     share.tap()

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from helpers.replay import recorded, rounds
-from helpers.visitor import FRAMES, open_round, pieces, point_at, press, run_to_end, token_of
+from helpers.visitor import FRAMES, click_token, open_round, pieces, point_at, press, run_to_end, token_of
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.slow
@@ -148,7 +148,7 @@ def test_a_tooltip_describes_the_token_under_the_pointer_and_a_click_pins_it(pla
     assert tip.locator("button").is_hidden()
     page.mouse.move(0, 0)
     assert tip.is_hidden()
-    token_of(page, 1, 0).click()
+    click_token(page, 1, 0)
     page.mouse.move(0, 0)
     point_at(page, token_of(page, 0, 0))
     assert "rejected · round 2" in tip.inner_text()
@@ -163,10 +163,19 @@ def test_a_tooltip_describes_the_token_under_the_pointer_and_a_click_pins_it(pla
     assert "pending" in words and "not verified yet" in words and "Target " not in words
 
 
+def test_a_token_of_the_draft_s_own_lane_is_the_draft_model_s(open_page, service):
+    service.replayed = recorded("shared_noise")
+    page = open_page()
+    run_to_end(page)
+    for lane, choice in (("baseline", "largest log p"), ("draft", "largest log q")):
+        point_at(page, page.locator(f"[data-lane={lane}] .sd-token").first)
+        expect(page.locator(TIP)).to_contain_text(f"The token with the {choice} + noise")
+
+
 def test_no_tooltip_covers_the_open_microscope_and_the_lane_goes_to_its_round(played):
     page = played("greedy")
     tip = page.locator(TIP)
-    token_of(page, 1, 0).click()
+    click_token(page, 1, 0)
     tip.locator("button").focus()
     page.keyboard.press("Enter")
     assert page.inner_text(TITLE).startswith("Round 2:")
@@ -174,7 +183,7 @@ def test_no_tooltip_covers_the_open_microscope_and_the_lane_goes_to_its_round(pl
     assert page.evaluate("document.activeElement.dataset.role") == "microscope-cards"
     point_at(page, token_of(page, 2, 0))
     assert tip.is_hidden()
-    token_of(page, 2, 0).click()
+    click_token(page, 2, 0)
     assert page.inner_text(TITLE).startswith("Round 3:")
     assert page.locator(".sd-card:nth-child(1)[data-chosen]").count() == 1
     assert tip.is_hidden()
@@ -233,13 +242,13 @@ def test_all_views_show_the_selected_round(played):
         chart.scroll_into_view_if_needed()
         page.wait_for_function(f"({BAND})() === {index + 1}")
 
-    token_of(page, 2, 0).click()
+    click_token(page, 2, 0)
     assert_selected(2)
     page.keyboard.press("Escape")
     page.evaluate("window.scrollTo(0, 0)")
     open_round(page, 4, count("greedy"))
     assert page.evaluate(SELECTED_ROUNDS) == [4]
-    token_of(page, 5, 0).click()
+    click_token(page, 5, 0)
     assert page.inner_text(TITLE).startswith("Round 6:"), "the open microscope follows"
     assert_selected(5)
     page.keyboard.press("Escape")

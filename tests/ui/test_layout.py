@@ -65,7 +65,7 @@ def test_the_stage_names_its_run_and_keeps_it_until_the_next_one_has_a_token(ope
     page.keyboard.press("Escape")
     page.click("[data-role=save-menu] summary")
     press(page, "copy-link")
-    expect(page.locator("[data-role=told]")).to_contain_text("Link copied. It sets the prompt and settings")
+    expect(page.locator("[data-role=told]")).to_contain_text("Link copied. It opens the page with")
     assert page.evaluate(PLACES) == places
 
     # A recording replaces the run, and the run comes back.

@@ -9,7 +9,7 @@ import pytest
 from helpers.accessible import assert_accessible
 from helpers.browsing import in_every_font
 from helpers.replay import RECORDING, recorded
-from helpers.visitor import open_round, press, run_to_end, token_of
+from helpers.visitor import click_token, open_round, press, run_to_end
 from PIL import Image, ImageChops
 
 from specdemo.charts.palette import THEMES
@@ -69,7 +69,7 @@ def test_axe_finds_nothing_serious(open_page, service):
     open_round(page, 2, 34)
     assert_accessible(page, *OURS, state="with the microscope")
     page.keyboard.press("Escape")
-    token_of(page, 2, 1).click()
+    click_token(page, 2, 1)
     page.click(".sd-cite summary")
     page.click("[data-role=save-menu] summary")
     assert_accessible(page, *OURS, state="with a pinned tooltip, the citations and the menu")

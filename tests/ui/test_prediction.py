@@ -58,7 +58,7 @@ def test_a_card_answered_by_keyboard_runs_with_k_4_explains_two_rounds_and_compa
     press(page, "to-end")
     totals = service.replayed[-1]["totals"]
     mean = sum(totals["accepted_by_position"]) / totals["passes"]
-    words = f"Measured: {totals['speedup']:.2f}×, {mean:.1f} of 4 accepted"
+    words = f"Measured: speedup {totals['speedup']:.2f}×, {mean:.1f} of 4 accepted"
     rate = f"(α {totals['alpha_compared']:.0%}: compared tokens only)."
     judged = "Speed: ✓ right. Accepted tokens: ✗ wrong."
     compared = f"{judged} Predicted: faster, 3 of 4 accepted. {words} {rate}"
@@ -92,7 +92,9 @@ def test_a_comparison_that_other_work_disturbed_is_offered_again(first_visit, se
     assert requested(service, 2)["k"] == 4
     page.wait_for_selector("#run:enabled")
     press(page, "to-end")
-    expect(page.locator(WORDS)).to_contain_text("Predicted: faster, 3 of 4 accepted. Measured: 2.15×, ")
+    expect(page.locator(WORDS)).to_contain_text(
+        "Predicted: faster, 3 of 4 accepted. Measured: speedup 2.15×, "
+    )
     expect(page.locator(f"{LINE} [data-role=next]")).to_contain_text("k = 12")
 
 

@@ -6,13 +6,13 @@ from helpers.visitor import (
     FIGURES,
     FRAMES,
     VISIBLE_TOKENS,
+    click_token,
     clock,
     open_round,
     press,
     run_to_end,
     scrub,
     stage_state,
-    token_of,
     tokens,
 )
 
@@ -174,7 +174,7 @@ BACK = {
 def test_back_at_the_start_no_text_is_about_a_later_round(played, back):
     page = played("greedy")
     open_round(page, 5, 73)
-    token_of(page, 4, 0).click()
+    click_token(page, 4, 0)
     assert page.evaluate(BESIDE)[3].startswith("Round 5:")
     page.evaluate("document.activeElement.blur()")
     back(page)

@@ -68,7 +68,7 @@ def test_a_copied_link_sets_the_same_settings(open_page, service, url):
 def copied_link(page: Any) -> str:
     page.click("[data-role=save-menu] summary")
     press(page, "copy-link")
-    expect(page.locator("[data-role=told]")).to_contain_text("until Run is pressed there")
+    expect(page.locator("[data-role=told]")).to_contain_text("without this run")
     return page.evaluate("navigator.clipboard.readText()")
 
 

@@ -159,7 +159,7 @@ def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]
 
 
 def close_tool_client(page: gr.Blocks) -> None:
-    """End the client with which the MCP server calls its own page; it would go on calling a page that is gone."""
+    """End the client with which the MCP server calls its own page, or it would go on after the page."""
     # Unnecessary if Gradio closed it together with the page.
     server: Any = page.mcp_server_obj
     if server._client_instance:

@@ -19,9 +19,9 @@ test("the measured options follow from the figures", () => {
 });
 
 test("the comparison names the predictions and the measured figures", () => {
-  const words = "Speed: ✓ right. Accepted tokens: ✗ wrong. Predicted: faster, 3 of 4 accepted. Measured: 1.40×, 1.2 of 4 accepted (α 50%: compared tokens only).";
+  const words = "Speed: ✓ right. Accepted tokens: ✗ wrong. Predicted: faster, 3 of 4 accepted. Measured: speedup 1.40×, 1.2 of 4 accepted (α 50%: compared tokens only).";
   assert.equal(comparisonWords([0, 3], { totals: TOTALS }), words);
-  assert.match(comparisonWords([0, 3], { totals: TOTALS, doubt: "disturbed" }), /Measured: 1\.40× \(disturbed\), 1\.2 of 4/);
+  assert.match(comparisonWords([0, 3], { totals: TOTALS, doubt: "disturbed" }), /Measured: speedup 1\.40× \(disturbed\), 1\.2 of 4/);
   assert.equal(comparisonWords([1, 3], { totals: { ...TOTALS, speedup: null, alpha_compared: null } }), "Speed: – no verdict. Accepted tokens: ✗ wrong. Predicted: slower, 3 of 4 accepted. Measured: 1.2 of 4 accepted.");
 });
 

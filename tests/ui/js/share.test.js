@@ -33,7 +33,7 @@ test("a link to a recording only names it", () => {
 });
 
 test("the notice says that a link without a recording does not carry the text", () => {
-  assert.equal(linkWords(null), "Link copied. It sets the prompt and settings; until Run is pressed there, another text is shown.");
+  assert.equal(linkWords(null), "Link copied. It opens the page with this prompt and these settings, but without this run: press Run there.");
 });
 
 test("a frame shows the recording at the page's address, in the page's theme", () => {

@@ -4,7 +4,9 @@ import { test } from "node:test";
 import {
   decimal,
   draftWords,
+  counted,
   emissionWords,
+  MODELS,
   openingWords,
   ownStatus,
   pairWords,
@@ -91,6 +93,17 @@ test("a correction under rejection names the residual, elsewhere the target's ch
   assert.match(emissionWords(corrected, drafted, "greedy"), /^Replaces the rejected token\. .* probability 41%/);
   assert.match(emissionWords(own(5, "bonus"), round(0, ["accepted", "accepted"]), "rejection"), /^All 2 draft tokens were accepted/);
   assert.match(emissionWords(own(5, "bonus"), round(0, []), "greedy"), /^No draft tokens: one target pass, one token/);
+});
+
+test("the draft's own lane names the draft model and its probability", () => {
+  const words = (rule) => emissionWords(own(5, "bonus", { prob: 0.3, raw_prob: 0.83 }), round(0, []), rule, MODELS.draft);
+  assert.equal(words("greedy"), "One draft pass, one token. The draft model's most likely token, with probability 83%.");
+  assert.equal(words("rejection"), "One draft pass, one token. Drawn from the draft model's distribution, with probability 30%.");
+  assert.match(words("shared-noise"), /largest log q \+ noise; its probability is 30%/);
+});
+
+test("one of a thing is not several", () => {
+  assert.deepEqual([1, 2, 1024].map((number) => counted(number, "pass", "passes")), ["1 pass", "2 passes", "1,024 passes"]);
 });
 
 test("figures fit the rule", () => {

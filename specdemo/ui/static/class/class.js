@@ -5,6 +5,7 @@ import { ClassQuestions } from "./class_questions.js";
 import { absentWords, gameResults } from "./class_results.js";
 import { button, comeIntoView, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "../common/dom.js";
 import { CLASS_KEY, currentTab, openTab } from "../common/page.js";
+import { counted } from "../common/words.js";
 import { PREDICTIONS } from "../stage/prediction.js";
 import { stageOfPage } from "../stage/stage.js";
 
@@ -187,7 +188,7 @@ class ClassTab {
 
   showClass({ students, question, game, writing, measurement }) {
     if (measurement) this.questions.follow(measurement);
-    const here = students === 1 ? "1 student is here." : `${students} students are here.`;
+    const here = `${counted(students, "student is", "students are")} here.`;
     for (const node of [this.roles.here, this.roles["join-here"]]) write(node, here);
     if (!this.chip.isConnected) document.querySelector(".sd-tools")?.prepend(this.chip);
     write(this.chip, `Class ${this.room.code} · ${students}`);
@@ -333,7 +334,7 @@ class ClassGames {
       else if (game) this.rebuild(content);
     }
     if (!game || !this.count) return;
-    const words = game.count === 1 ? "1 draft" : `${game.count} drafts`;
+    const words = counted(game.count, "draft");
     write(this.count, words + absentWords(game.absent));
     this.tick();
   }

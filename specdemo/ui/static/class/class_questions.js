@@ -3,6 +3,7 @@
 import { absentWords, answerList, numberIn, resultWords } from "./class_results.js";
 import { button, element, onSubmit, replaceParts, write } from "../common/dom.js";
 import { currentTab, heldValues, openTab } from "../common/page.js";
+import { counted } from "../common/words.js";
 import { resultOf } from "../learn/quiz.js";
 import { LETTERS, progressLine, tableOf } from "../learn/quiz_cards.js";
 import { saveFile } from "../stage/share.js";
@@ -176,10 +177,10 @@ export class ClassQuestions {
 
   /** Show a summary of the lesson; `fetchTable()` resolves to its questions as CSV. */
   showSummary({ students, questions, games }, fetchTable) {
-    const asked = questions.length === 1 ? "1 question" : `${questions.length} questions`;
+    const asked = counted(questions.length, "question");
     const parts = [
       element("h2", "", "Lesson summary"),
-      element("p", "", `${asked}; at most ${students === 1 ? "1 student" : `${students} students`} at a time.`),
+      element("p", "", `${asked}; at most ${counted(students, "student")} at a time.`),
       element("ol", "", ...questions.map(questionItem)),
     ];
     if (games.length) {
@@ -196,7 +197,7 @@ export class ClassQuestions {
 
 function questionItem(question) {
   const result = question.phase === "revealed" ? resultWords(question) : "No result.";
-  const answered = question.answered === 1 ? "1 answer." : `${question.answered} answers.`;
+  const answered = `${counted(question.answered, "answer")}.`;
   const parts = [element("h3", "", question.text), answerList(question), element("p", "", `${answered} ${result}`)];
   if (question.figures) parts.push(element("p", "", question.figures));
   return element("li", "", ...parts);

@@ -9,7 +9,7 @@ import { tables } from "./tables.js";
 const RULES = {
   greedy: {
     verdict: greedyVerdict,
-    choice: (emission) => `The target's most likely token, with probability ${percent(emission.raw_prob)}.`,
+    choice: (emission, { name }) => `The ${name}'s most likely token, with probability ${percent(emission.raw_prob)}.`,
     figures: (token) => {
       const word = !token.compared ? "not compared" : token.rejected ? "no" : "yes";
       return [["most likely?", word, "whether it is the target's most likely token"]];
@@ -17,7 +17,7 @@ const RULES = {
   },
   rejection: {
     verdict: rejectionVerdict,
-    choice: drawnFromTarget,
+    choice: drawn,
     corrected: residualWords,
     figures: (token) => [
       ["min(1, p/q)", token.compared ? decimal(token.accept_prob) : "not compared", "acceptance probability"],
@@ -26,7 +26,7 @@ const RULES = {
   },
   block: {
     verdict: blockVerdict,
-    choice: drawnFromTarget,
+    choice: drawn,
     corrected: (emission) =>
       `Drawn from the residual distribution, max(0, w·p − q) normalized, where w is the weight of the accepted tokens; this token has ${percent(emission.prob)} of it.`,
     figures: (token) => [
@@ -36,9 +36,14 @@ const RULES = {
   },
   "shared-noise": {
     verdict: noiseVerdict,
-    choice: (emission) => `The token with the largest log p + noise; its probability is ${percent(emission.prob)}.`,
+    choice: (emission, { symbol }) => `The token with the largest log ${symbol} + noise; its probability is ${percent(emission.prob)}.`,
     figures: (token) => [["noise g", decimal(token.noise), "Gumbel noise of this token at this position"]],
   },
+};
+/** The model that chose a token, in the words about it; `alone` is for a round without draft tokens. */
+export const MODELS = {
+  target: { name: "target", symbol: "p", alone: "No draft tokens: one target pass, one token." },
+  draft: { name: "draft model", symbol: "q", alone: "One draft pass, one token." },
 };
 const SERVER = "server"; // the name in Python's table for the drafter of a watched server
 const RANKS = ["1st", "2nd", "3rd", "4th", "5th"];
@@ -79,6 +84,13 @@ export function share(value) {
 /** A speedup, such as 1.37×; "–" if it is not defined. */
 export function times(value) {
   return value === null || value === undefined ? "–" : `${value.toFixed(2)}×`;
+}
+
+export const grouped = (number) => number.toLocaleString("en");
+
+/** A number of things, such as "1 token" or "1,024 tokens". */
+export function counted(number, singular, plural = `${singular}s`) {
+  return `${grouped(number)} ${number === 1 ? singular : plural}`;
 }
 
 /** True if a speedup is less than 1.00× when rounded to two decimals. */
@@ -218,13 +230,13 @@ function watchedOdds(p) {
 }
 
 /** An explanation of how the target chose its own token of a round. */
-export function emissionWords(emission, round, rule) {
+export function emissionWords(emission, round, rule, model = MODELS.target) {
   const count = round.drafted.length;
   if (emission.prob === null) return watchedEmission(emission, round) + watchedOdds(emission.raw_prob);
   const { choice, corrected } = RULES[rule];
-  if (!count) return `No draft tokens: one target pass, one token. ${choice(emission)}`;
-  if (emission.status === "bonus") return `${allAccepted(count)}; the same pass adds one more token. ${choice(emission)}`;
-  return corrected ? corrected(emission, round) : `Replaces the rejected token. ${choice(emission)}`;
+  if (!count) return `${model.alone} ${choice(emission, model)}`;
+  if (emission.status === "bonus") return `${allAccepted(count)}; the same pass adds one more token. ${choice(emission, model)}`;
+  return corrected ? corrected(emission, round) : `Replaces the rejected token. ${choice(emission, model)}`;
 }
 
 function allAccepted(count) {
@@ -237,8 +249,8 @@ function residualWords({ residual_mass: mass, prob }, { drafted }) {
   return `Drawn from the residual distribution, max(0, p − q) normalized; this token has ${percent(prob)} of it. The residual's mass ${decimal(mass)} is the mean rejection probability of a draft token here; that of the drafted one was ${decimal(1 - accepted)} = 1 − min(1, p/q).`;
 }
 
-function drawnFromTarget(emission) {
-  return `Drawn from the target's distribution, with probability ${percent(emission.prob)}.`;
+function drawn(emission, { name }) {
+  return `Drawn from the ${name}'s distribution, with probability ${percent(emission.prob)}.`;
 }
 
 function watchedEmission(emission, round) {
@@ -281,7 +293,7 @@ function drafterName({ drafter }, draft) {
 export function draftWords(round) {
   const count = round.drafted.length;
   const order = isCopied(round) || count === 1 ? "" : ", one after another";
-  return `${count} ${count === 1 ? "token" : "tokens"} from ${drafterName({ drafter: round.drafted_by }, "draft model")}${order}`;
+  return `${counted(count, "token")} from ${drafterName({ drafter: round.drafted_by }, "draft model")}${order}`;
 }
 
 /** The reason why a round of a run has no draft tokens. */

@@ -4,7 +4,7 @@
 import { rolesOf } from "../common/dom.js";
 import { NO_RUN, whenSeen } from "./lab_theory.js";
 import { Chart } from "../common/plotly_chart.js";
-import { isSlower, times } from "../common/words.js";
+import { counted, isSlower, times } from "../common/words.js";
 
 const AS_DRAFTED = 0; // the draft length that stands for the lengths of the run
 const CHOSEN = "chosen"; // the trace with the point of the sliders; the other traces are named by the draft time
@@ -56,7 +56,7 @@ export function bestLength(lengths, draft, delayS, aloneS) {
 export function certaintyWords(k, low, high, unknown) {
   if (k === AS_DRAFTED) return "All rounds use the draft lengths of the run.";
   if (times(low) === times(high)) return `k = ${k}: the run shows for each draft token whether it is accepted.`;
-  const tokens = unknown === 1 ? "1 token was" : `${unknown} tokens were`;
+  const tokens = counted(unknown, "token was", "tokens were");
   return `k = ${k}: between ${times(low)} and ${times(high)}, because ${tokens} never drafted. The estimate uses the run’s α.`;
 }
 

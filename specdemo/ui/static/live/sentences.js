@@ -1,6 +1,6 @@
 // The sentences about a greedy run with the draft model: records/sentences.py for a browser.
 
-import { isSlower, share, times } from "../common/words.js";
+import { counted, grouped, isSlower, share, times } from "../common/words.js";
 import { bestLength } from "./figures.js";
 
 const REPETITIVE = 0.9;
@@ -12,12 +12,6 @@ const DOUBTS = {
   [DISTURBED]: "Pass times were uneven; other work may have disturbed the run.",
   [ABOVE_TAU]: "A speedup above τ is not possible; other work slowed the target alone.",
 };
-
-const grouped = (number) => number.toLocaleString("en");
-
-function count(number, singular, plural = `${singular}s`) {
-  return `${grouped(number)} ${number === 1 ? singular : plural}`;
-}
 
 export function closingSentence(totals, finish, config, calibration) {
   const isStopped = finish === "stopped";
@@ -44,10 +38,10 @@ export function closingSentence(totals, finish, config, calibration) {
 const speedWords = ({ speedup }) => `${times(speedup)} the speed of the target alone`;
 
 function passWords(totals) {
-  const passes = count(totals.passes, "target pass", "target passes");
+  const passes = counted(totals.passes, "target pass", "target passes");
   if (![0, totals.tokens].includes(totals.baseline_tokens)) {
-    const alone = `target alone: ${grouped(totals.baseline_passes)} passes for ${grouped(totals.baseline_tokens)} tokens`;
-    return `${passes} for ${count(totals.tokens, "token")} (${alone})`;
+    const alone = `target alone: ${counted(totals.baseline_passes, "pass", "passes")} for ${counted(totals.baseline_tokens, "token")}`;
+    return `${passes} for ${counted(totals.tokens, "token")} (${alone})`;
   }
   return totals.passes_saved ? `${passes} instead of ${grouped(totals.tokens)}` : `${passes}, one for each token`;
 }
@@ -57,7 +51,7 @@ function whySlower(alpha, breakEven, config, calibration) {
   if (alpha >= breakEven) return `Calibration gave a break-even acceptance rate of ${share(breakEven)}, but this run was slower.`;
   const best = bestLength(Array(calibration.v.length - 1).fill(alpha), calibration);
   if (config.k !== "auto" && best > 0 && best < config.k) {
-    return `A draft length of ${count(config.k, "token")} is too long for this text. Try k = ${best}.`;
+    return `A draft length of ${counted(config.k, "token")} is too long for this text. Try k = ${best}.`;
   }
   return `The break-even acceptance rate is ${share(breakEven)}.`;
 }
@@ -97,7 +91,7 @@ export function remarks(totals, finish, distinct, trusted) {
 
 function orderOfEnds({ speedup_end_to_end: speedup, tokens, baseline_tokens: alone }) {
   if (speedup === null) return [];
-  const lengths = `${count(tokens, "token")} against ${grouped(alone)}`;
+  const lengths = `${counted(tokens, "token")} against ${grouped(alone)}`;
   if (speedup >= 1 && speedup < tokens / alone) return [`The speculative lane ends later because its text is longer: ${lengths}.`];
   if (tokens / alone < speedup && speedup < 1) return [`The speculative lane ends earlier because its text is shorter: ${lengths}.`];
   return [];
@@ -117,6 +111,6 @@ export function draftDivergenceSentence(totals) {
     return `The text of the draft model alone differs from the target's text from token ${totals.draft_divergence + 1} on.`;
   }
   const target = totals.baseline_tokens || totals.tokens;
-  const shorter = count(Math.min(totals.draft_alone_tokens, target), "token");
+  const shorter = counted(Math.min(totals.draft_alone_tokens, target), "token");
   return `The draft model alone wrote the ${totals.draft_alone_tokens === target ? "same" : "same first"} ${shorter} as the target.`;
 }

@@ -2,6 +2,7 @@
 
 import { element, onSubmit, rolesOf } from "../common/dom.js";
 import { GrowingLines } from "../common/ndjson.js";
+import { counted } from "../common/words.js";
 import { Board, DraftBox, MODEL } from "./play_board.js";
 
 const OWN = "own";
@@ -97,7 +98,7 @@ class Play {
   showNumber() {
     const { game } = this;
     const count = game.turns.length;
-    const end = `Game over after ${count} ${count === 1 ? "turn" : "turns"}`;
+    const end = `Game over after ${counted(count, "turn")}`;
     this.roles.turn.textContent = game.over ? end : `Turn ${game.number} of ${game.most}`;
   }
 

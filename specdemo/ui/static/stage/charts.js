@@ -2,7 +2,7 @@
 // leaves a trace of Python's skeleton empty. This module uses neither the DOM nor Plotly.
 
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
-import { BEYOND, share, speedWords, targetRank } from "../common/words.js";
+import { BEYOND, counted, share, speedWords, targetRank } from "../common/words.js";
 
 /** The chart that follows a run while it plays, with axes from `raceAxes`. */
 export const LIVE = "race";
@@ -39,9 +39,9 @@ export const CHART_TERMS = {
       const accepted = sum(totals.accepted_by_position);
       const own = totals.tokens - accepted;
       // The draft tokens of rounds of which a watched server reported only the sums have no position.
-      if (own > totals.passes) return `${roundCount(totals)}: ${totals.tokens} tokens`;
+      if (own > totals.passes) return `${counted(totals.passes, "round")}: ${counted(totals.tokens, "token")}`;
       const last = own < totals.passes ? "; an accepted token ended the run, so the last round has no target token" : "";
-      return `${roundCount(totals)}: ${accepted} draft tokens + ${own} target tokens = ${totals.tokens}${last}`;
+      return `${counted(totals.passes, "round")}: ${counted(accepted, "draft token")} + ${counted(own, "target token")} = ${totals.tokens}${last}`;
     },
   },
   theory: {
@@ -63,7 +63,7 @@ export const CHART_TERMS = {
     more: ["alpha", "tau"],
     numbers: ({ totals }) => {
       if (totals.alpha_compared === null) return NOTHING_COMPARED;
-      return `after ${roundCount(totals)} α = ${share(totals.alpha_compared)}, τ = ${totals.tau.toFixed(2)}`;
+      return `after ${counted(totals.passes, "round")} α = ${share(totals.alpha_compared)}, τ = ${totals.tau.toFixed(2)}`;
     },
   },
   race: {
@@ -249,10 +249,6 @@ function highestSpeedup(entries) {
 
 export function sum(counts) {
   return counts.reduce((total, count) => total + count, 0);
-}
-
-function roundCount({ passes }) {
-  return passes === 1 ? "1 round" : `${passes} rounds`;
 }
 
 function secondsWords(seconds) {

@@ -25,7 +25,7 @@ const LABELS = {
   identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, end) => {
     if (identical && end) return tokens === alone ? "same text" : "same until one ends";
     if (identical) return "same text so far";
-    if (identical === false) return `differs from token ${divergence + 1}`;
+    if (identical === false) return `differs at token ${divergence + 1}`;
     return alone ? "same distribution" : "same text?";
   },
   diverges: ({ draft_divergence: divergence, draft_alone_tokens: tokens }, rule, end) => {

@@ -2,6 +2,7 @@
 
 import { progressBar, write } from "../common/dom.js";
 import { tabOpener } from "../common/page.js";
+import { counted } from "../common/words.js";
 import { BASELINE } from "./trace.js";
 
 const ROLES = ["progress", "error", "closing"];
@@ -46,7 +47,7 @@ export class Notice {
     const { roles } = this;
     roles.remarks.textContent = remarks;
     roles.remarks.hidden = !remarks || focus === BASELINE;
-    roles.sentence.textContent = focus === BASELINE ? `The target alone wrote ${totals.baseline_tokens} tokens in ${totals.baseline_passes} passes.` : sentence;
+    roles.sentence.textContent = focus === BASELINE ? `The target alone wrote ${counted(totals.baseline_tokens, "token")} in ${counted(totals.baseline_passes, "pass", "passes")}.` : sentence;
     roles.badge.hidden = !badge || focus === BASELINE;
     roles.badge.dataset.kind = badge?.kind ?? "";
     const words = badge?.text ?? "";

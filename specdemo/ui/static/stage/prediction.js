@@ -47,7 +47,7 @@ function roundedOrNull(value) {
 /** The predictions, as indices of options, compared with the figures of the run, which are those of its `end` event. */
 export function comparisonWords(answers, end) {
   const { speedup, alpha_compared: alpha } = end.totals;
-  const speed = speedup === null ? "" : `${measuredTimes(end)}, `;
+  const speed = speedup === null ? "" : `speedup ${measuredTimes(end)}, `;
   // The page shows α too, which is higher because tokens after a rejected one are not compared.
   const rate = alpha === null ? "" : ` (α ${share(alpha)}: compared tokens only)`;
   return `${judgedWords(answers, end)} ${predictionWords(answers)} Measured: ${speed}${acceptedWords(end.totals, LENGTH)} accepted${rate}.`;

@@ -5,8 +5,8 @@ import { scrollToShow } from "./lanes.js";
 import { Microscope } from "./microscope.js";
 import { RoundStrip } from "./strip.js";
 import { fillLabel } from "./tokens.js";
-import { SPECULATIVE } from "./trace.js";
-import { discardWords, emissionWords, ownStatus, roundWords, statusName, tokenFigures, verdictWords } from "../common/words.js";
+import { DRAFT, SPECULATIVE } from "./trace.js";
+import { discardWords, emissionWords, MODELS, ownStatus, roundWords, statusName, tokenFigures, verdictWords } from "../common/words.js";
 
 export class Selection {
   constructor(stage) {
@@ -248,13 +248,14 @@ class Tip {
     const label = element("b", "sd-card-token");
     fillLabel(label, facts.token.id, pieces);
     const status = pending ? "pending" : own ? ownStatus(round) || "target's own" : statusName(facts.token);
-    const lane = facts.entry.lane === "speculative" ? `${status} · round ${round.index + 1}` : `token ${round.index + 1}`;
-    const words = own ? emissionWords(facts.token, round, rule) : verdictWords(facts.token, round, rule);
+    const lane = facts.entry.lane === SPECULATIVE ? `${status} · round ${round.index + 1}` : `token ${round.index + 1}`;
+    const model = MODELS[facts.entry.lane === DRAFT ? "draft" : "target"];
+    const words = own ? emissionWords(facts.token, round, rule, model) : verdictWords(facts.token, round, rule);
     const body = [element("p", "", pending ? "Proposed, not verified yet." : words)];
     const figures = own || pending ? [] : tokenFigures(facts.token, round, rule);
     const line = figures.map(([name, value]) => `${name} ${value}`).join(" · ");
     if (line) body.push(element("p", "sd-tip-figures", line));
-    if (facts.entry.lane === "speculative") body.push(button("sd-button", `Open round ${round.index + 1}`, onOpen));
+    if (facts.entry.lane === SPECULATIVE) body.push(button("sd-button", `Open round ${round.index + 1}`, onOpen));
     this.node.replaceChildren(element("p", "sd-tip-head", label, element("span", "", lane)), ...body);
     this.node.dataset.kind = "token";
     this.placeBy(span.getClientRects()[0] ?? span.getBoundingClientRect());

@@ -33,7 +33,7 @@ export function linkTo(address, { config, pair }, recording) {
 /** What the page says about a copied link: only that to a recording shows another person the same text. */
 export function linkWords(recording) {
   if (recording) return "Link copied.";
-  return "Link copied. It sets the prompt and settings; until Run is pressed there, another text is shown.";
+  return "Link copied. It opens the page with this prompt and these settings, but without this run: press Run there.";
 }
 
 /** HTML that shows a recording in a frame on another site. */
