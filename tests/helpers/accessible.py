@@ -26,5 +26,5 @@ def assert_accessible(page: Any, *parts: str, state: str = "") -> None:
     for dark, rules in ((own, None), (not own, OF_COLOURS)):
         page.evaluate(SHOW_THEME, dark)
         grave = page.evaluate(GRAVE, [[[part] for part in parts], rules])
-        assert grave == [], (state, "dark" if dark else "light")
+        assert grave == [], (state, "dark" if dark else "light", grave)
     page.evaluate(SHOW_THEME, own)
