@@ -10,11 +10,12 @@ from specdemo.engine.verdicts import top_fives
 from specdemo.pairs.hardware import versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.events import Event, RunLog, count_emitted
+from specdemo.records.events import STOPPED, Event, RunLog, count_emitted
 from specdemo.records.figures import median_run
 from specdemo.records.trace import USUAL_K, Calibration, Finish, Run, RunConfig, with_repeats
 
-READING, STOPPED = "Reading the prompt", "Stopped while the prompt was read"
+READING = "Reading the prompt"
+STOPPED_READING = STOPPED | {"text": "Stopped while the prompt was read"}
 ROUGHLY = "Machine busy: estimates are rough."
 
 
@@ -64,7 +65,7 @@ class TracedRun:
             runs.append(self._log.run)
             yield {"type": "progress", "text": words, "fraction": len(runs) / count}
         if not runs:
-            yield {"type": "progress", "text": STOPPED, "fraction": 0.0}
+            yield STOPPED_READING
             return
         if len(runs) > 1 and any(lane.finish is Finish.STOPPED for lane in runs[-1].lanes.values()):
             runs.pop()
@@ -80,7 +81,7 @@ class TracedRun:
         for done, prefill in enumerate(prefills):
             for share in prefill:
                 if self._stop():
-                    yield {"type": "progress", "text": STOPPED, "fraction": 0.0}
+                    yield STOPPED_READING
                     return
                 yield {"type": "progress", "text": READING, "fraction": (done + share) / len(prefills)}
         yield self._log.start()

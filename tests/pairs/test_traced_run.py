@@ -98,7 +98,7 @@ def test_a_long_prompt_shows_its_progress_before_the_start(pair):
 def test_a_stop_while_the_prompt_is_processed_ends_the_run_before_its_start(pair, parts):
     types, last = stopped_after(pair, parts, "progress", prompt="a" * (2 * PROMPT_PART))
     assert types == ["progress"] * (parts + 1)
-    assert last["text"] == "Stopped while the prompt was read"
+    assert last["text"] == "Stopped while the prompt was read" and last["over"], "nothing more arrives"
 
 
 def test_the_speedup_follows_from_the_exported_clocks(pair):

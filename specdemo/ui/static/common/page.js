@@ -12,7 +12,7 @@ const SETTLE_MS = 2000; // the time that a tab takes to reach its final height
 const KEPT_KEY = "specdemo-settings";
 /** The key of the class that this window controls, in the storage of the tab. */
 export const CLASS_KEY = "specdemo-teacher";
-const ABOUT_AUTO = "Chooses k before each round from the measured costs; 0, no draft, if none would save time.";
+const ABOUT_AUTO = "Chooses the draft length from the measured costs; drafts nothing if no draft would save time.";
 
 /** Return a button that opens a tab of the page, or only its text if the page has no tabs. */
 export function tabOpener(name, words) {

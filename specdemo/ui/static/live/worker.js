@@ -13,6 +13,7 @@ const MEGABYTE = 1e6;
 
 let pair = null;
 let memory = null; // also that of a download that did not end
+let threads = null; // promised once: a thread that starts a second time would share the memory of the first one
 let stopping = new AbortController();
 
 onmessage = async ({ data }) => {
@@ -53,9 +54,9 @@ async function openPair(base, signal) {
   await pause();
   const { module, kind } = await compiled();
   const canShare = globalThis.crossOriginIsolated && "SharedArrayBuffer" in globalThis; // WebKitGTK isolates without sharing
-  const threads = canShare ? Math.min(navigator.hardwareConcurrency, plan.threads) : 1;
-  const passes = new Passes(await instanceOf(module, memory, plan, 0), memory, plan, threads);
-  for (let me = 1; me < threads; me += 1) await started({ module, memory, plan, me });
+  const count = canShare ? Math.min(navigator.hardwareConcurrency, plan.threads) : 1;
+  const passes = new Passes(await instanceOf(module, memory, plan, 0), memory, plan, count);
+  await (threads ??= startThreads(count, { module, memory, plan }));
   chooseThreads(passes);
   const tokenizer = new Tokenizer(tokens.tokenizer, tokens.tokenizer_config);
   const facts = { isKept, kind, threads: passes.threads };
@@ -79,6 +80,10 @@ async function compiled() {
     if (module) return { module, kind };
   }
   throw new Error("This browser cannot run the models, because it lacks WebAssembly vectors; update the browser.");
+}
+
+async function startThreads(count, parts) {
+  for (let me = 1; me < count; me += 1) await started({ ...parts, me });
 }
 
 function started(parts) {
