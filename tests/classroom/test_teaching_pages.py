@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 from statistics import median_low
 
+import pytest
+
+from specdemo.asset_paths import RECORDINGS
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records import recordings
 from specdemo.records.drafter_kinds import DRAFT_MODEL
@@ -18,6 +21,12 @@ BENCHMARKS = Path(__file__).parents[2] / "assets" / "benchmarks"
 MACHINES = ("zen5", "zen5-avx2", "h100")
 WORKSHEET, PLAN = (static_text(f"class/{name}.html") for name in ("worksheet", "lesson-plan"))
 LESSONS = static_text("learn/lessons.html")
+
+
+@pytest.fixture(autouse=True)
+def _shipped_recordings(monkeypatch):
+    """Read the recordings of the program, even while other tests of this process serve their own."""
+    monkeypatch.setattr(recordings, "FOLDER", RECORDINGS)
 
 
 def facts(name):
