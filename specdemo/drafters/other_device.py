@@ -1,4 +1,4 @@
-"""Support for a draft model on another device than the target."""
+"""Support for a draft model on another device than the target; it draws with the run's random numbers."""
 
 from collections.abc import Sequence
 from dataclasses import replace

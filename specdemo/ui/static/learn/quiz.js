@@ -1,4 +1,4 @@
-// The quiz: visitors predict an answer, then run it. The events of the run show which option is right.
+// The quiz: visitors predict an answer, which the browser stores, then run it. The run's events show the right option.
 
 import { element, onDisabled, recall, remember, rolesOf } from "../common/dom.js";
 import { GrowingLines, parseEvents } from "../common/ndjson.js";
