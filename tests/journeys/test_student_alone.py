@@ -135,7 +135,7 @@ def test_a_student_predicts_runs_learns_takes_the_quiz_and_shares(open_page, ser
     press(page, "microscope-close")
     page.click("[data-role=save-menu] summary")
     page.click("[data-role=save-menu] [data-role=copy-link]")
-    expect(page.locator("[data-role=told]")).to_contain_text("until Run is pressed there")
+    expect(page.locator("[data-role=told]")).to_contain_text("without this run")
     link = page.evaluate("navigator.clipboard.readText()")
     friend = open_page(query=urlsplit(link).query)
     expect(friend.locator(SOURCE)).to_contain_text("Press Run to start the linked run.")

@@ -29,6 +29,16 @@ test("what has no point yet keeps the skeleton's blank one", () => {
   assert.deepEqual([timePoints(null, true), positionPoints(undefined)], [{}, {}]);
 });
 
+test("the target alone has taken no time before its first round has ended", () => {
+  const trace = new Trace();
+  trace.take(START);
+  trace.take(roundEvent("speculative", round(0, ["accepted"], 0.1), TOTALS));
+  trace.take(roundEvent("baseline", round(0, []), TOTALS));
+  const totals = trace.totalsAt(0.5);
+  assert.equal(totals.baseline_seconds, null);
+  assert.deepEqual(timePoints(totals, true).rest.text, ["4.25 s", "0.00 s"]);
+});
+
 test("axes reach over all that has arrived, or at first over the target's next tokens", () => {
   const trace = new Trace();
   assert.deepEqual(axisReach("race", null), { x: 0, y: 16 });

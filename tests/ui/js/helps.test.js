@@ -61,6 +61,13 @@ test("the numbers come from the run", () => {
   assert.equal(numbers("v"), "v(1) = 1.00, v(2) = 1.02, v(3) = 1.10, v(4) = 1.30");
 });
 
+test("every term has numbers before another lane's first round has ended", () => {
+  const others = ["baseline_tokens", "baseline_tokens_per_s", "baseline_seconds", "speedup"];
+  const early = { ...TOTALS, ...Object.fromEntries(others.map((name) => [name, null])) };
+  for (const term of TERMS) assert.match(numbers(term, early), /./, term);
+  assert.equal(numbers("race", early), "30 tokens in 3.03 s");
+});
+
 test("a term without numbers has the reason", () => {
   for (const term of TERMS) assert.equal(helpOn(term, null, null).numbers, "Figures appear after the first round.");
   assert.match(numbers("speedup", { ...TOTALS, speedup: null }), /8 tokens in each lane/);

@@ -72,8 +72,8 @@ export const CHART_TERMS = {
     formula: "slope = tokens per second",
     more: ["speedup"],
     numbers: ({ totals, config }) => {
-      const own = `${totals.tokens} tokens in ${totals.seconds.toFixed(2)} s`;
-      if (!config.baseline) return own;
+      const own = `${counted(totals.tokens, "token")} in ${totals.seconds.toFixed(2)} s`;
+      if (!config.baseline || totals.baseline_seconds === null) return own; // null before the lane's first round has ended
       return `${own}; the target alone ${totals.baseline_tokens} in ${totals.baseline_seconds.toFixed(2)} s`;
     },
   },
@@ -166,7 +166,7 @@ function racePoints(played) {
 /** The parts of two bars: the upper one is the speculative lane, the lower one the target alone. */
 export function timePoints(totals, hasBaseline) {
   if (!totals) return {};
-  const alone = hasBaseline ? secondsWords(totals.baseline_seconds) : "not run";
+  const alone = hasBaseline ? secondsWords(totals.baseline_seconds ?? 0) : "not run"; // null before its first round has ended
   return {
     drafting: { x: [totals.draft_s, 0] },
     verifying: { x: [totals.verify_s, totals.baseline_verify_s] },
