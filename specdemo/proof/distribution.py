@@ -231,12 +231,13 @@ def compare_draws(
 
 def distribution_sentence(result: DistributionResult) -> str:
     distance = (
-        f"total variation {result.total_variation:.3f}, by chance {result.noise_mean:.3f} "
-        f"and rarely over {result.noise_high:.3f}; χ² p {_probability(result.p_value)}"
+        f"total variation {result.total_variation:.3f}, by chance about {result.noise_mean:.3f}, "
+        f"rarely over {result.noise_high:.3f}; χ² p {_probability(result.p_value)}"
     )
     if result.rejected:
-        return f"Not the target's distribution in {result.settings}: {distance}."
-    return f"No difference in {result.settings}: {distance}. {result.caveat}".rstrip()
+        return f"The output does not have the target's distribution ({result.settings}): {distance}."
+    found = f"No difference from the target's distribution was found ({result.settings})"
+    return f"{found}: {distance}. {result.caveat}".rstrip()
 
 
 def _settings(drawn: int, config: RunConfig) -> str:

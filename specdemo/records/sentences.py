@@ -104,7 +104,7 @@ def remarks(
     whole = totals.speedup_end_to_end
     if whole and totals.speedup and abs(whole / totals.speedup - 1) > END_TO_END:
         if is_slower(whole) and not is_slower(totals.speedup):
-            sentences.append("Processing the prompt took more time than drafting saved.")
+            sentences.append("Slower than the target alone if prompt processing counts.")
         sentences.append(f"With prompt processing: {whole:.2f}×.")
     if len(speedups) > 1:
         sentences.append(f"Median of {len(speedups)} runs ({speedups[0]:.2f}× to {speedups[-1]:.2f}×).")

@@ -162,8 +162,8 @@ def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
             raise ValueError(f"made for a target with taps {taps}")
     except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
-            f"Cannot continue from {folder} ({reason_of(error)}); choose the folder of a {kind} "
-            "draft that `specdemo train` made for this target."
+            f"Cannot continue from {folder} ({reason_of(error)}); choose the folder of a draft "
+            f"that `specdemo train --kind {kind}` made for this target."
         ) from error
     require_known_ids(student.id_map, target)
     return student

@@ -98,7 +98,7 @@ def generate_endpoint(service: RunService, stops: Stops) -> Callable[..., Iterat
             temperature: 0 to 2; 0 is greedy
             rule: Verification rule; by default greedy at temperature 0 and rejection above
             max_new_tokens: Maximum number of new tokens, 1 to 1024
-            seed: The same seed repeats the text, except with auto k under rejection and block
+            seed: The same seed repeats the text, unless k is auto under rejection or block
             top_k: Draw from this many most likely tokens; 0 is all
             top_p: Draw from the most likely tokens with this total probability; 1 is all
             repeats: Number of runs, 1 to 5; the answer is the run with the median speedup

@@ -176,7 +176,7 @@ def _settings(
     seed = gr.Number(
         DEFAULTS.seed,
         label="Seed",
-        info="The same seed repeats a text, except with auto k and rejection sampling or block verification.",
+        info="The same seed repeats a text, unless k is auto under rejection sampling or block verification.",
         precision=0,
         minimum=0,
     )

@@ -34,7 +34,7 @@ def test_the_distribution_test_prints_counts_and_verdict(capsys):
     assert main(["prove", "--distribution", "60"]) == 0
     captured = capsys.readouterr()
     assert (
-        "No difference in 60 draws of 5 tokens per sample at temperature 1, top-k 2: total variation"
+        "was found (60 draws of 5 tokens per sample at temperature 1, top-k 2): total variation"
         in captured.out
     )
     assert "identical" not in captured.out and "Drawing continuations" in captured.err
@@ -45,7 +45,7 @@ def test_the_distribution_test_prints_counts_and_verdict(capsys):
 def test_a_control_alone_runs_the_distribution_test_and_gives_status_1(capsys, monkeypatch):
     monkeypatch.setattr(prove, "DRAWS", 200)
     assert main(["prove", "--control", "accept-everything"]) == 1
-    assert "Not the target's distribution" in capsys.readouterr().out
+    assert "does not have the target's distribution" in capsys.readouterr().out
     assert main(["prove", "--control", "no-residual", "--audit", "2"]) == 2
     assert "add --distribution N" in capsys.readouterr().err.splitlines()[-1]
     assert main(["prove", "--other-libraries", "0"]) == 2

@@ -71,6 +71,6 @@ test("round trips make longer drafts the best ones", () => {
 
 test("the sentence says whether a draft length is known or estimated", () => {
   assert.equal(certaintyWords(0, 1, 1, 4), "All rounds use the draft lengths of the run.");
-  assert.equal(certaintyWords(3, 1.501, 1.502, 4), "k = 3: the run shows for each draft token whether it is accepted.");
+  assert.equal(certaintyWords(3, 1.501, 1.502, 4), "k = 3: tokens that were never drafted do not change this estimate.");
   assert.equal(certaintyWords(3, 1.2, 1.5, 1), "k = 3: between 1.20× and 1.50×, because 1 token was never drafted. The estimate uses the run’s α.");
 });

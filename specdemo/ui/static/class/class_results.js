@@ -5,7 +5,7 @@ import { acceptedCount, readingOrder, verdictSpan } from "../play/play_board.js"
 import { LETTERS } from "../learn/quiz_cards.js";
 import { Pieces, tokenSpan } from "../stage/tokens.js";
 import { sum } from "../stage/charts.js";
-import { share } from "../common/words.js";
+import { counted, share } from "../common/words.js";
 
 const MAX_BEST = 12;
 
@@ -94,7 +94,7 @@ function draftRow(round, pieces, students = 1) {
     if (token.status !== "discarded") end = made.end;
     words.append(made.span);
   }
-  if (round.cut) words.append(element("span", "sd-game-cut", " (the end was cut)"));
+  if (round.cut) words.append(element("span", "sd-game-cut", ` (cut after ${counted(round.drafted.length, "token")})`));
   const count = `${acceptedCount(round)} of ${round.drafted.length}`;
   return element("li", "", words, element("b", "", count), element("i", "", students > 1 ? `× ${students}` : ""));
 }

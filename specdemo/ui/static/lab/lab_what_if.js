@@ -55,7 +55,7 @@ export function bestLength(lengths, draft, delayS, aloneS) {
 /** A sentence about what the run shows of a draft length, whose speedup is between `low` and `high`. */
 export function certaintyWords(k, low, high, unknown) {
   if (k === AS_DRAFTED) return "All rounds use the draft lengths of the run.";
-  if (times(low) === times(high)) return `k = ${k}: the run shows for each draft token whether it is accepted.`;
+  if (times(low) === times(high)) return `k = ${k}: tokens that were never drafted do not change this estimate.`;
   const tokens = counted(unknown, "token was", "tokens were");
   return `k = ${k}: between ${times(low)} and ${times(high)}, because ${tokens} never drafted. The estimate uses the run’s α.`;
 }

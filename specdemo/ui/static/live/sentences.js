@@ -74,7 +74,7 @@ export function remarks(totals, finish, distinct, trusted) {
   const sentences = [];
   const [whole, speedup] = [totals.speedup_end_to_end, totals.speedup];
   if (whole && speedup && Math.abs(whole / speedup - 1) > END_TO_END) {
-    if (isSlower(whole) && !isSlower(speedup)) sentences.push("Processing the prompt took more time than drafting saved.");
+    if (isSlower(whole) && !isSlower(speedup)) sentences.push("Slower than the target alone if prompt processing counts.");
     sentences.push(`With prompt processing: ${times(whole)}.`);
   }
   const doubted = doubt(totals, trusted);
