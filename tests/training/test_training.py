@@ -39,7 +39,7 @@ def test_a_training_goes_on_from_a_draft_with_its_head(folder, tmp_path, brief, 
     assert f"continues from the draft in {tmp_path / 'first'}" in card
     other = {"model": "feature", "feature": "model"}[kind]
     assert train(folder, tmp_path / "third", "--kind", other, "--steps", "1", *more) == 2
-    assert f"choose the folder of a {other} draft" in capsys.readouterr().err
+    assert f"choose the folder of a draft that `specdemo train --kind {other}`" in capsys.readouterr().err
 
 
 def test_a_training_killed_at_every_stage_resumes_to_the_same_weights(
