@@ -5,6 +5,7 @@ from typing import Any
 from specdemo.lab.charts import bounds_chart
 from specdemo.records.figures import tallied
 from specdemo.records.limits import UserError
+from specdemo.records.sentences import count
 from specdemo.records.theory import oracle_length, perfect_speedups, ratio
 from specdemo.records.trace import SPECULATIVE, Run
 from specdemo.records.what_if import accepted_by_token, hindsight
@@ -30,8 +31,8 @@ def run_answer(run: Run) -> dict[str, Any]:
     oracle = oracle_length(run.lanes[SPECULATIVE].rounds, run.calibration)
     sentence = f"In {oracle.lengths.count(0)} of {len(oracle.lengths)} rounds, the best draft length was 0."
     if oracle.open_ended:
-        drafts = "draft was" if oracle.open_ended == 1 else "drafts were"
-        sentence += f" {oracle.open_ended} {drafts} accepted in full; a longer draft might have been better."
+        drafts = count(oracle.open_ended, "draft was", "drafts were")
+        sentence += f" {drafts} accepted in full; a longer draft might have been better."
     c = shape.draft_cost / shape.k
     perfect, free = (perfect_speedups(cost, run.calibration.v)[1:] for cost in (c, 0.0))
     assert oracle.s_cost is not None and oracle.s_oracle is not None

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
+  counted,
   decimal,
   draftWords,
-  counted,
   emissionWords,
   MODELS,
   openingWords,

@@ -6,6 +6,7 @@ import { instanceOf, memoryFor, Passes } from "./passes.js";
 import { RunLog } from "./run_log.js";
 import { Tokenizer } from "./tokenizers-0.2.0.min.mjs";
 import { fetchPlan, loadPair } from "./weights.js";
+import { counted } from "../common/words.js";
 
 const SEND_MS = 66; // the page draws about 15 times per second
 const STOPPED = { type: "progress", text: "Stopped before it began", fraction: 0, over: true };
@@ -107,7 +108,7 @@ async function run({ plan, passes, tokenizer, pieces, calibration, facts }, conf
     config: { ...config, max_new_tokens: Math.min(config.max_new_tokens, room) },
     prompt_ids: promptIds,
     pair: plan.run.pair,
-    device: `a browser, ${facts.threads === 1 ? "1 thread" : `${facts.threads} threads`}`,
+    device: `a browser, ${counted(facts.threads, "thread")}`,
     precision: plan.run.precision,
     versions: plan.run.versions,
     started_at: new Date().toISOString().replace(/\.\d+Z$/, "+00:00"),
